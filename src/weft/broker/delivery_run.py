@@ -53,17 +53,18 @@ class RecentBytes:
 
     def __init__(self, most: int = 4 << 20) -> None:
         self._most = most
-        self._kept: list[BatchBytes] = []  # the latest first
+        self._kept: dict[int, BatchBytes] = {}  # by where the batch is in memory; the latest last
+        self._size = 0  # bytes of all
 
     def of(self, batch: EventBatch) -> BatchBytes:
-        """The bytes of a batch."""
-        for known in self._kept:
-            if known.batch is batch:
-                return known
-        made = BatchBytes(batch)
-        self._kept.insert(0, made)
-        while len(self._kept) > 1 and sum(map(len, self._kept)) > self._most:
-            self._kept.pop()
+        """The bytes of a batch. Cost: O(1) for one that is kept."""
+        known = self._kept.get(id(batch))
+        if known is not None:
+            return known
+        made = self._kept[id(batch)] = BatchBytes(batch)
+        self._size += len(made)
+        while self._size > self._most and len(self._kept) > 1:
+            self._size -= len(self._kept.pop(next(iter(self._kept))))
         return made
 
 

@@ -43,7 +43,7 @@ from weft.routing.table import Role
 if TYPE_CHECKING:
     from weft.net.ring_config import RingConfig
 
-_SWITCH = 0.0005  # seconds after which the committing thread may run; Python's default is 5 ms
+_SWITCH = 0.0001  # seconds after which the committing thread may run; Python's default is 5 ms
 
 
 @asynccontextmanager

@@ -14,11 +14,13 @@ from weft.bench.broker_workload import BrokerWorkload
 from weft.bench.report import Result
 from weft.net.committer import WINDOW
 
+_RATE = 40_000  # events a second that a chain must reach
+
 
 async def chain(  # noqa: PLR0913, PLR0917 - the parts of a load
     work: BrokerWorkload, place: Path, rounds: int, seconds: float, sync: float, progress: Callable[[str], None]
 ) -> list[Result]:
-    """Durable events through two brokers: the rate at saturation, and latencies at half of it.
+    """Durable events through two brokers: the rate at saturation, and latencies at half of it and of what is demanded.
 
     A window is the time between two commits: 2 ms, or this machine's fdatasync if that takes longer.
     """
@@ -39,13 +41,17 @@ async def chain(  # noqa: PLR0913, PLR0917 - the parts of a load
                 done.append(await load.run(work.events, due, pids))
             best = middle(done)
             progress(f"a chain of two brokers, {work.size:,} subscriptions, latency")
-            found = await latencies(load, work.events, best.rate / 2, seconds)
+            half = await latencies(load, work.events, best.rate / 2, seconds)
+            steady = await latencies(load, work.events, _RATE / 2, seconds)
             load.close()
     window = max(WINDOW, sync)
+    goal = 1e3 * (2 * window + 0.002)
     return [
-        Result(f"{name}/rate", best.rate, "events/s", 40_000),
+        Result(f"{name}/rate", best.rate, "events/s", _RATE),
         Result(f"{name}/cpu", best.micros, "us/event"),
-        Result(f"{name}/p50", 1e3 * found.delivery(0.5), "ms", 1e3 * (2 * window + 0.002), "lower"),
-        Result(f"{name}/p50_in_windows", found.delivery(0.5) / window, "windows"),
-        Result(f"{name}/p99", 1e3 * found.delivery(0.99), "ms"),
+        Result(f"{name}/p50", 1e3 * half.delivery(0.5), "ms", goal, "lower"),
+        Result(f"{name}/p50_in_windows", half.delivery(0.5) / window, "windows"),
+        Result(f"{name}/p99", 1e3 * half.delivery(0.99), "ms"),
+        Result(f"{name}/steady_p50", 1e3 * steady.delivery(0.5), "ms", goal, "lower"),
+        Result(f"{name}/steady_p99", 1e3 * steady.delivery(0.99), "ms"),
     ]

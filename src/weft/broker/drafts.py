@@ -18,6 +18,7 @@ from weft.broker.queue import Queue
 from weft.broker.sessions import Session
 from weft.broker.tail import EventBatch
 from weft.log.base import Events, Group, MovePublisher, Offset, StateChange
+from weft.model.door import PlainEvents
 from weft.routing.table import Link
 
 Committed = Callable[[Now], None]
@@ -73,7 +74,7 @@ class Draft:
         self.batches: list[EventBatch] = []
         self.urgent = False
         # events that are not yet matched, as columns
-        self.attributes: list[dict[str, Any]] = []
+        self.attributes = PlainEvents()
         self.heads: list[bytes] = []
         self.payloads: list[bytes] = []
         self.expires: list[int] = []
@@ -103,7 +104,8 @@ class Draft:
         self._payloads += self.payloads
         self._starts.append(starts)
         self._seats.append(seats)
-        self.attributes, self.heads, self.payloads, self.expires, self.expiring = [], [], [], [], False
+        self.attributes, self.heads, self.payloads = PlainEvents(), [], []
+        self.expires, self.expiring = [], False
         self.foreign = []
         self.origins_matched = len(self.origins)
 

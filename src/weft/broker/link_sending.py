@@ -19,6 +19,7 @@ from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
 from weft.broker.tail import EventBatch
 from weft.log.base import Offset
+from weft.model.door import PlainEvents
 from weft.routing.table import Link
 
 _READ = 256  # events that are read for a neighbour at once
@@ -38,7 +39,7 @@ class LinkSending:
         if number:
             self._state.counts["expired"] += number
 
-    def route(self, attributes: list[dict[str, Any]], foreign: Sequence[tuple[int, int, Link]]) -> dict[int, list[int]]:
+    def route(self, attributes: PlainEvents, foreign: Sequence[tuple[int, int, Link]]) -> dict[int, list[int]]:
         """Which events each neighbour must have, by its seat; by its cold seat if that is not known yet."""
         everything = range(len(attributes))
         sources: dict[Link | None, list[int]] = {}
@@ -52,7 +53,7 @@ class LinkSending:
             sources.setdefault(None, []).extend(range(at, len(attributes)))
         routes: dict[int, list[int]] = {}
         for source, places in sources.items():
-            events = attributes if len(places) == len(attributes) else [attributes[place] for place in places]
+            events = attributes if len(places) == len(attributes) else PlainEvents(attributes[at] for at in places)
             for link, wanted in self._table.route_batch(events, source).items():
                 neighbour = self._state.neighbours.get(link)
                 if neighbour is not None and neighbour.warm:

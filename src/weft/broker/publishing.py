@@ -16,6 +16,7 @@ from weft.broker.state import BrokerState
 from weft.broker.tail import EventBatch
 from weft.errors import AccessError, EventError
 from weft.log.base import NEVER, Offset
+from weft.model.door import PlainEvents
 from weft.routing.table import ClientId
 
 
@@ -129,7 +130,7 @@ class Publishing:
             loose, draft.loose = draft.loose, []
             if state.neighbours:
                 self._sending.loose(loose)
-            matched = state.seats.match([attributes for attributes, _, _, _ in loose])
+            matched = state.seats.match(PlainEvents(attributes for attributes, _, _, _ in loose))
             heads, payloads = [head for _, head, _, _ in loose], [payload for _, _, payload, _ in loose]
             self._delivery.loose(EventBatch(state.next, state.at, heads, payloads, None, matched), now)
 

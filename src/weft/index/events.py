@@ -14,7 +14,7 @@ from weft.errors import EventError
 from weft.index.dimension import ABSENT, FALSE, TRUE, CodeDimension, Codes
 from weft.model.batch_size import oversized
 from weft.model.column import TypedColumn, is_free, listed, set_aside, typed_columns, unreadable
-from weft.model.door import WELL_KNOWN, are_plain
+from weft.model.door import WELL_KNOWN, PlainEvents, are_plain
 from weft.model.event import Event, attributes_of
 from weft.model.frame import AnyEvent
 from weft.model.schema import Attribute, Schema
@@ -132,7 +132,7 @@ def _rows(
     events: Sequence[AnyEvent], schema: Schema | None, aside: dict[int, EventError] | None
 ) -> Sequence[Mapping[str, Any]]:
     """The attributes of each event; none where an event is set aside."""
-    if schema is None and all(type(event) is dict for event in events) and are_plain(events):  # type: ignore[arg-type]
+    if schema is None and _are_plain(events):
         return events  # type: ignore[return-value]
     rows: list[Mapping[str, Any]] = []
     for at, event in enumerate(events):
@@ -144,6 +144,13 @@ def _rows(
             aside[at] = error
             rows.append({})
     return rows
+
+
+def _are_plain(events: Sequence[AnyEvent]) -> bool:
+    """Whether events are the attributes that the door would make of them."""
+    if type(events) is PlainEvents:
+        return True
+    return all(type(event) is dict for event in events) and are_plain(events)  # type: ignore[arg-type]
 
 
 def _is(schema: Schema, name: str, kind: Type) -> bool:

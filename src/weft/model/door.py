@@ -34,6 +34,13 @@ _MOST_NAMES, _LONG_NAME = 10_000, 256  # of names that are remembered: how many,
 _names: set[str] = set()  # names that were checked, without the well-known ones
 
 
+class PlainEvents(list[dict[str, Any]]):
+    """The attributes of events that have come through the door, one by one: nobody has to look at them again.
+
+    A slice of it is an ordinary list.
+    """
+
+
 def as_value(name: str, value: object) -> Value | None:
     """The value of attribute `name`, exactly of one of the five types; None if it is absent. Raises EventError.
 

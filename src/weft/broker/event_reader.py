@@ -16,6 +16,7 @@ from weft.broker.tail import Entry, Tail
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.log.base import Log, Offset, SeatId, StoredGroup
+from weft.log.seat_set import SeatSet
 from weft.model.event import Event
 
 _MOST_BYTES = 4 << 20  # of events that are read from the log at once, besides one group
@@ -37,12 +38,13 @@ class EventReader:
             entries, after = self._tail.read(queue, cursor, most)
             return entries, end if after is None else after
         found: list[Entry] = []
+        seats = _seats_of(queue)
         limit = min(budget, queue.replay_until - cursor) if cursor < queue.replay_until else budget
         after = cursor
         for group in self._log.read(cursor, limit):
             self.read_from_log += len(group.events)
             after = Offset(group.events.first + len(group.events))
-            found += [entry for entry in self._entries(queue, group, None) if entry.offset < end]
+            found += [entry for entry in self._entries(queue, seats, group, None) if entry.offset < end]
             if len(found) > most:
                 return found[:most], found[most].offset
             if cursor < queue.replay_until <= after or sum(entry.size for entry in found) > _MOST_BYTES:
@@ -67,18 +69,22 @@ class EventReader:
                 if entry is not None:
                     found[offset] = entry
         old = [offset for offset in sorted(wanted) if offset < max(queue.replay_until, self._tail.first)]
+        if not old:
+            return found
+        seats = _seats_of(queue)
         while old:
             after = old[0]
             for group in self._log.read(Offset(old[0]), budget):
                 self.read_from_log += len(group.events)
                 after = group.events.first + len(group.events)
-                found.update((entry.offset, entry) for entry in self._entries(queue, group, wanted))
+                found.update((entry.offset, entry) for entry in self._entries(queue, seats, group, wanted))
                 if after > old[0]:
                     break
             old = [offset for offset in old if offset >= after and offset != old[0]]
         return found
 
-    def _entries(self, queue: Queue, group: StoredGroup, only: Collection[int] | None) -> list[Entry]:
+    def _entries(self, queue: Queue, seats: SeatSet, group: StoredGroup, only: Collection[int] | None) -> list[Entry]:
+        """What a group has for a queue, whose members have these seats."""
         events = group.events
         first = events.first
         numbers: dict[int, list[SubNumber]] = {}
@@ -91,8 +97,7 @@ class EventReader:
                 if matches(wanted, Event(read_head(events.heads[event]).attributes)):
                     numbers[event] = [number]
         if len(events.seats):
-            mine = np.isin(events.seats, np.fromiter(queue.members, np.uint32, len(queue.members)))
-            places = np.flatnonzero(mine)
+            places = seats.places(events.seats)
             whose = np.searchsorted(events.starts, places, side="right") - 1
             for event, seat_found in zip(whose.tolist(), events.seats[places].tolist(), strict=True):
                 if first + event >= queue.replay_until and (only is None or first + event in only):
@@ -109,3 +114,8 @@ class EventReader:
             )
             for event in sorted(numbers)
         ]
+
+
+def _seats_of(queue: Queue) -> SeatSet:
+    """The seats of a queue's members; made once for all groups that are read together."""
+    return SeatSet(np.fromiter(queue.members, np.uint32, len(queue.members)))

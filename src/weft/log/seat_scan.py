@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from weft.log.base import Offset
 from weft.log.group_codec import SeatsRow, check_seats
+from weft.log.seat_set import SeatSet
 
 
 class SeatScan:
@@ -28,7 +29,7 @@ class SeatScan:
     def __init__(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> None:
         self.next = first
         self.ended = limit <= 0
-        self._seats = np.unique(seats)
+        self._seats = SeatSet(seats)
         self._left = limit
 
     def look(self, row: SeatsRow) -> None:
@@ -39,8 +40,7 @@ class SeatScan:
         begin = max(0, self.next - row.first)
         end = min(row.n, begin + self._left)
         low, high = int(starts[begin]), int(starts[end])
-        near = seats[low:high]
-        wanted = np.flatnonzero(near == self._seats[0] if len(self._seats) == 1 else np.isin(near, self._seats))
+        wanted = self._seats.places(seats[low:high])
         if len(wanted):
             event = int(np.searchsorted(starts, low + int(wanted[0]), side="right")) - 1
             self.next, self.ended = Offset(row.first + event), True

@@ -6,11 +6,13 @@ from random import Random
 import pytest
 
 from weft.broker.link_messages import LinkEvents
-from weft.broker.messages import Ping, Publish
+from weft.broker.messages import Ack, Ping, Publish, QueueNumber
+from weft.log.base import Offset
 from weft.net import gathered_reads
 from weft.net.gathered_reads import EAGER, GatheredReads, Read
 
 STORED, LOOSE, OTHER = Publish.of(1, {"x": 1}), Publish.of(0, {"x": 1}), Ping(1)
+ACK = Ack(QueueNumber(0), Offset(5))
 
 
 @pytest.fixture(params=["busy", "idle"])
@@ -45,8 +47,28 @@ def test_what_brings_events_to_store():
 
 
 def test_what_asks_for_nothing():
-    assert Read("a", [STORED, LOOSE, LinkEvents(())]).only_events
-    assert not Read("a", [STORED, OTHER]).only_events
+    assert not Read("a", [STORED, LOOSE, LinkEvents(()), ACK]).asks
+    assert Read("a", [STORED, OTHER]).asks
+    assert Read("a", [ACK, ACK]).acknowledges
+    assert not Read("a", [ACK, STORED]).acknowledges
+
+
+def test_acknowledgements_wait_with_events_and_not_for_them(monkeypatch):
+    monkeypatch.setattr(gathered_reads, "_LOOK", 0.0)
+    monkeypatch.setattr(gathered_reads, "_BUSY", -1.0)
+
+    async def play(reads):
+        for _ in range(8):  # until events have to wait
+            reads.add(Read("a", [STORED]), 10)
+        reads.add(Read("b", [ACK]), 10)
+        reads.add(Read("c", [OTHER]), 10)
+        await asyncio.sleep(0.02)
+        reads.add(Read("d", [ACK]), 10)
+
+    at_once, later, last = [[read.connection for read in turn] for turn in run(play)]
+    assert at_once[-1] == "c", "who asks does not wait"
+    assert later[-2:] == ["a", "b"], "acknowledgements wait with events"
+    assert last == ["d"], "they do not wait for events"
 
 
 def test_reads_that_come_together_are_one_turn(load):

@@ -102,7 +102,7 @@ class ConnectionCalls(CoreCalls):
         if isinstance(known.link, Neighbour):
             self._linking.sending.behind[known.link.peer] = None
         for queue, _ in known.flights.values():
-            self._state.fresh.append(queue)
+            self._state.fresh[queue] = None
         if known.session is not None:
             for each in known.session.queues.values():
                 if not isinstance(each, Queue):

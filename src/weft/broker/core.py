@@ -261,7 +261,8 @@ class Core(ConnectionCalls, LinkCalls):
         lag = self._delivery.lag
         while state.fresh or lag.too_slow:
             while state.fresh:
-                queue = state.fresh.pop(0)
+                queue = next(iter(state.fresh))
+                del state.fresh[queue]
                 if queue in state.queues and queue.flights:
                     self._delivery.pump(queue, now)
             slow, lag.too_slow = lag.too_slow, []

@@ -72,7 +72,7 @@ class Dead:
         again, dead = queue.nack(flight, message.failed, 1 << 62 if leaving else limits.failures)
         if not again and not dead:
             if revived and not queue.live:
-                self._delivery.pump(queue, now)  # they have left room
+                self._state.fresh[queue] = None  # they have left room
             return
         self._state.counts["negative acknowledgements"] += len(again) + len(dead)
         self._state.dirty[queue] = None
@@ -85,9 +85,8 @@ class Dead:
             flight.buried.update({offset: queue.attempt(offset) - 1 for offset in dead})
             for oldest in [*flight.buried][: max(0, len(flight.buried) - _REMEMBERED)]:
                 del flight.buried[oldest]
-        self._delivery.pump(queue, now)
-        if not queue.live:
-            self._delivery.arm(queue, now)
+        self._state.fresh[queue] = None
+        self._delivery.arm(queue, now)
 
     def _bury(self, queue: Queue, offsets: list[int], reason: str) -> None:
         state = self._state

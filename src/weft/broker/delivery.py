@@ -316,7 +316,7 @@ class Delivery:
 
     # -- answers --------------------------------------------------------------------------------------
 
-    def ack(self, connection: Connection, message: Ack, now: Now) -> None:
+    def ack(self, connection: Connection, message: Ack) -> None:
         """Deliveries are done with."""
         known = connection.flights.get(message.queue)
         if known is None:
@@ -325,7 +325,7 @@ class Delivery:
         if queue.ack(flight, message.floor, message.ranges):
             self._state.dirty[queue] = None
         if not queue.live:
-            self.pump(queue, now)
+            self._state.fresh[queue] = None  # not at once: more acknowledgements may come in this turn
 
 
 def _is_plain(queue: Queue | LossyQueue, batch: EventBatch) -> bool:

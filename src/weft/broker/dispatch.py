@@ -77,7 +77,7 @@ class Dispatch:
             return
         if type(message) is Ack:
             self._dead.acknowledged(connection, message)
-            self._delivery.ack(connection, message, now)
+            self._delivery.ack(connection, message)
             return
         match message:
             case Nack():

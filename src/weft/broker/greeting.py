@@ -116,7 +116,7 @@ class Greeting:
         for queue, flight in flights.values():
             queue.detach(flight, state.end)
             if queue.flights:
-                state.fresh.append(queue)
+                state.fresh[queue] = None
         session = connection.session
         if session is not None:
             state.logins[connection.principal] -= 1

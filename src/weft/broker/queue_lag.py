@@ -42,7 +42,7 @@ class QueueLag:
             return
         self._state.counts["gaps"] += 1
         self._state.dirty[queue] = None
-        self._state.fresh.append(queue)  # what was lost in flight has made room
+        self._state.fresh[queue] = None  # what was lost in flight has made room
         self.tell_gap(queue)
 
     def tell_gap(self, queue: Queue) -> None:

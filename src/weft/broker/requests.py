@@ -115,7 +115,7 @@ class Requests:
         flight = Flight(connection.id, number, connection.window_events, connection.window_bytes, consumer)
         connection.flights[number] = queue, flight
         queue.attach(flight)
-        self.state.fresh.append(queue)
+        self.state.fresh[queue] = None
 
     def drop_queue(self, queue: Queue) -> None:
         """A queue is gone from memory."""

@@ -122,7 +122,7 @@ class SharedQueues(Requests):
             if here is not None and number in here.flights:
                 _, flight = here.flights.pop(number)
                 queue.detach(flight, state.end)
-        state.fresh.append(queue)
+        state.fresh[queue] = None
 
     def end(
         self, queue: Queue, member: ClientSubscription, consumers: list[tuple[Session, ClientSubscription]]

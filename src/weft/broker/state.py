@@ -72,7 +72,7 @@ class BrokerState:
         self._buckets: WeakValueDictionary[str, TokenBucket] = WeakValueDictionary()
         self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
         self.ready: dict[Queue, None] = {}  # that have more to deliver
-        self.fresh: list[Queue] = []  # that a connection has just begun to consume
+        self.fresh: dict[Queue, None] = {}  # that have room now, or consumers: they are served at the end of the call
         self.pending: deque[PendingGroup] = deque()
         self.draft = Draft()
         self.suspects: deque[tuple[Session | None, ClientSubscription]] = (

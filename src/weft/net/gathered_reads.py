@@ -3,7 +3,8 @@ than WINDOW, and nothing at all waits while the thread has time to spare.
 
 A turn that stores events costs some half of a millisecond, however few they are: matching, a commit, and a write for
 each connection that gets any. So when the thread is busy, such turns begin at most every WINDOW, with all events that
-were read meanwhile. Whatever else is read is handed on at once, with what came at the same time.
+were read meanwhile, and all acknowledgements, for which nobody waits. Whatever else is read is handed on at once, with
+what came at the same time.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.broker.link_messages import IncomingMessage, LinkEvents
-from weft.broker.messages import Publish
-from weft.net.committer import WINDOW
+from weft.broker.messages import Ack, Publish
 from weft.net.precise_timer import PreciseTimer
 
 if TYPE_CHECKING:
     from weft.net.server_connection import ServerConnection
 
+WINDOW = 0.003  # seconds between the beginnings of two turns that store events, under load
 EAGER = 256 << 10  # bytes that are handed on at once, whatever the window says
 _LOOK = 0.010  # seconds over which the load is measured
 _BUSY, _IDLE = 0.75, 0.45  # parts of a processor: above, turns become rarer; below, more frequent
+
+_ASK_NOTHING = frozenset({Publish, LinkEvents, Ack})
 
 
 class Read(NamedTuple):
@@ -39,9 +42,14 @@ class Read(NamedTuple):
         return type(first) is LinkEvents or (type(first) is Publish and first.sequence > 0)
 
     @property
-    def only_events(self) -> bool:
-        """Whether it asks for nothing."""
-        return {Publish, LinkEvents}.issuperset(map(type, self.messages))
+    def asks(self) -> bool:
+        """Whether it asks for anything: it has more than events and acknowledgements."""
+        return not _ASK_NOTHING.issuperset(map(type, self.messages))
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether it has nothing but acknowledgements."""
+        return all(type(message) is Ack for message in self.messages)
 
 
 class GatheredReads:
@@ -62,7 +70,7 @@ class GatheredReads:
 
     def add(self, read: Read, size: int) -> None:
         """A read of so many bytes."""
-        if read.connection in self._late or (read.stores and self._must_wait()):
+        if read.connection in self._late or (self._must_wait() if read.stores else self._later and read.acknowledges):
             self._later.append(read)
             self._late.add(read.connection)
             self._bytes += size

@@ -63,12 +63,9 @@ class Hearing:
         self._reads.close()
 
     def _heard(self, reads: list[Read]) -> None:
-        for only_events, some in groupby(reads, key=attrgetter("only_events")):
-            if only_events:
-                self._hear(list(some))
-            else:
-                for read in some:
-                    self._hear([read])
+        for asks, some in groupby(reads, key=attrgetter("asks")):
+            for turn in [[read] for read in some] if asks else [list(some)]:
+                self._hear(turn)
 
     def _hear(self, reads: Sequence[Read]) -> None:
         node, publishers = self._node, []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from weft.broker.codec import MessageReader, client_messages, encode_all, one_by_one
@@ -10,7 +10,7 @@ from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.link import LinkStatus
 from weft.broker.link_messages import LinkDigest, LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
-from weft.broker.messages import Accepted, Ack, Bye, ClientMessage, Failed, Nack, Publish, Refused
+from weft.broker.messages import Accepted, Ack, Bye, ClientMessage, Failed, Hello, Nack, Publish, Refused
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -240,23 +240,22 @@ class BrokerProcess:
             self.perform(self.core.dismiss(connection, "protocol", str(error), self.now))
             return
         if messages:
-            for message in messages:
-                self._note(connection, message)
             self._hear(connection, messages)
 
     def _hear(self, connection: ConnectionId, messages: list[ClientMessage | LinkMessage]) -> None:
-        """Hand on what was read: events now and then together with those of other connections, a little later."""
-        only_events = {Publish, LinkEvents}.issuperset(map(type, messages))
-        waits = only_events and self._rng.random() < 0.3
+        """Hand on what was read: what asks for nothing now and then with what others said, a little later."""
+        if type(messages[0]) in {Hello, LinkHello}:  # it may end another connection, which is heard out first
+            self.take_reads()
+        asks_nothing = {Publish, LinkEvents, Ack}.issuperset(map(type, messages))
+        waits = asks_nothing and self._rng.random() < 0.3
         if waits or any(connection == other for other, _ in self._gathered):
             self._gathered.append((connection, messages))
             if self._take is None:
                 self._take = self._engine.after(self._rng.randrange(1, _WINDOW), self.take_reads)
-            if not only_events:
+            if not asks_nothing:
                 self.take_reads()
             return
-        assert self.core is not None
-        self.perform(self.core.receive(connection, messages, self.now))
+        self._hand_on([(connection, messages)])
 
     def take_reads(self) -> None:
         """Hand on the events that wait."""
@@ -266,7 +265,16 @@ class BrokerProcess:
         reads, self._gathered = self._gathered, []
         if self.core is not None and reads:
             self._trace.count("turns of several reads", len(reads) > 1)
-            self.perform(self.core.receive_all(reads, self.now))
+            self._hand_on(reads)
+
+    def _hand_on(self, reads: Sequence[tuple[ConnectionId, Sequence[ClientMessage | LinkMessage]]]) -> None:
+        """The core hears reads, and the oracle with it; not those of connections that it has closed meanwhile."""
+        assert self.core is not None
+        heard = [read for read in reads if read[0] in self._lanes]
+        for connection, messages in heard:
+            for message in messages:
+                self._note(connection, message)
+        self.perform(self.core.receive_all(heard, self.now))
 
     def _note(self, connection: ConnectionId, message: ClientMessage | LinkMessage) -> None:
         """Let the trace and the oracle see what comes."""

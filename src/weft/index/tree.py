@@ -311,8 +311,8 @@ class TreeIndex:
         return self.match_as(event, copied)
 
     def match_as(self, event: AnyEvent, take: Take[Found]) -> Found:
-        """What `take` makes of the subscriptions that the event matches. It gets an array, whose memory is used again
-        afterwards, and how many ids are in it.
+        """What `take` makes of the subscriptions that the event matches. It gets memory, which is used again later, and
+        how many ids are in it.
         """
         if self.schema is not None:
             event = conformed(event, self.schema)

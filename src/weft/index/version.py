@@ -74,6 +74,8 @@ class Version(NamedTuple):
     @property
     def names(self) -> frozenset[str]:
         """The attributes that any filter looks at."""
+        if len(self.views) == 1 and not self.tail:
+            return self.views[0].segment.rows.names
         tail = {name for boxes in self.tail.values() for box in boxes for name in box.names}
         return frozenset[str]().union(*(view.segment.rows.names for view in self.views), tail)
 

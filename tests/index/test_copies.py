@@ -57,7 +57,7 @@ def test_a_pickle_has_what_lives_and_leaves_the_rest() -> None:
     other = pickle.loads(pickle.dumps(index))
     assert len(other) == 20
     assert [str(other.filter(sub)) for sub in range(1, 40, 2)] == [str(index.filter(sub)) for sub in range(1, 40, 2)]
-    assert other._joining == index._joining
+    assert other._current.joining == index._current.joining
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -73,10 +73,10 @@ def test_a_forked_child_may_match_and_change() -> None:
 
     def hold() -> None:
         with index.changing:
-            index._busy = frozenset(id(view.segment) for view in index._version.views)
+            index._current.busy = frozenset(id(view.segment) for view in index._version.views)
             held.set()
             done.wait()
-            index._busy = frozenset()
+            index._current.busy = frozenset()
 
     other = threading.Thread(target=hold)
     other.start()

@@ -114,7 +114,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.tree.snapshot(Path(folder) / "index")
             self.waiting.run()
             opened = TreeIndex.open(Path(folder) / "index", predicates=KNOWN, executor=self.waiting)
-        opened._joining = self.tree._joining
+        opened._current.joining = self.tree._current.joining
         self.tree = self.indexes[2] = opened
 
     @rule(event=events)

@@ -536,5 +536,5 @@ def test_what_gathers_during_a_rebuild_is_joined_without_another_change() -> Non
     for first in range(0, 20_480, 256):
         index.add_texts(range(first, first + 256), [f"x > {n}" for n in range(first, first + 256)])
     index.settle()
-    assert not index._joining.in_background(index._version.views)
+    assert not index._current.joining.in_background(index._version.views)
     index.check()

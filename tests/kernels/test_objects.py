@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from weft.kernels.objects import object_list
+from weft.kernels import objects
 
 OBJECTS = np.full(9, None, object)
 OBJECTS[:8] = [f"rule-{n}" * 9 for n in range(6)] + [2**70, -1]
 ADDRESS = OBJECTS.ctypes.data
+
+
+def object_list(numbers: NDArray[np.int64], count: int, address: int, size: int) -> list[Any]:
+    listed: list[Any] = objects.object_list(numbers.ctypes.data, count, address, size)
+    return listed
 
 
 @given(st.lists(st.integers(0, 8), max_size=40), st.integers(0, 5))

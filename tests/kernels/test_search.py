@@ -73,6 +73,11 @@ def test_both_searches_find_the_same_and_make_room_for_it(name: str, leaf: int) 
     batch_search.write_names(hits, tree.ids, later, out)
     assert [_subs(view, out[a:b]) for a, b in pairwise(later)] == wanted
 
+    slots, sizes = np.full_like(out, -1), np.zeros(len(codes), np.int64)
+    batch_search.write_slots(hits, tree.ids, view.segment.rows.firsts, later, slots, sizes)
+    assert (slots[: later[-1]] == out[: later[-1]]).all()
+    assert sizes.tolist() == [len(subs) for subs in wanted]
+
     free, ids = later[:-1] + np.arange(len(codes)), np.full(later[-1] + len(codes), -1)  # with gaps, to be left alone
     batch_search.write_ids(hits, tree.ids, view.segment.rows.subs, later, free, ids)
     assert [sorted(ids[a + gap : b + gap].tolist()) for gap, (a, b) in enumerate(pairwise(later))] == wanted

@@ -21,6 +21,7 @@ from weft.algebra import interval
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
+from weft.index.known_texts import UNKNOWN, KnownTexts
 from weft.index.memo import ROOM, Memo
 from weft.kernels.encode import FIRST, encode_floats, lookup
 from weft.model.value import INT_MAX, INT_MIN, Value, to_micros
@@ -76,7 +77,7 @@ class CodeDimension:
         self.plain_sides: Sequence[int] = self.sides.tolist() if listed else self.sides.data
         self.table = np.zeros(1, np.int32)
         self.near: tuple[float, float, float, Any] | None = None  # first, last, buckets per unit, and the table
-        self.points: tuple[Any, Codes] | None = None
+        self.points: KnownTexts | None = None  # the strings that filters name
         if not self.inexact and len(self.numbers) > 1:
             buckets = 1 << min(_MOST_BUCKETS, len(self.numbers).bit_length() + _BUCKETS)
             spread = float(self.numbers[-1]) - float(self.numbers[0])
@@ -148,25 +149,15 @@ class CodeDimension:
 
     def codes_of_strings(self, array: Any) -> Codes:
         """The codes of an Arrow array of strings; NULL is absent."""
-        import pyarrow.compute as pc
-
         if self.points is None:
-            self.points = self._points()
-        known, codes = self.points
-        places = pc.index_in(array, value_set=known).fill_null(len(known)).to_numpy()
-        found: Codes = codes[places]
-        for row in np.flatnonzero(found < 0).tolist():  # a string that no filter names, or NULL
-            text = array[row].as_py()
-            found[row] = ABSENT if text is None else self.code_of_string(text)
+            texts = dict.fromkeys(text for text, _ in self.strings)
+            self.points = KnownTexts.of({text: self.place_of_string(text) for text in texts})
+        found = self.points.codes_of(array)
+        if array.null_count:
+            found[array.is_null().to_numpy(zero_copy_only=False)] = ABSENT
+        for row in np.flatnonzero(found == UNKNOWN).tolist():  # a string that no filter names
+            found[row] = self.code_of_string(array[row].as_py())
         return found
-
-    def _points(self) -> tuple[Any, Codes]:
-        """The strings that filters name, as Arrow has them, and their codes; -1 after the last."""
-        import pyarrow as pa
-
-        texts = sorted({text for text, _ in self.strings})
-        codes = [self.place_of_string(text) for text in texts]
-        return pa.array(texts, pa.string()), np.array([*codes, -1], np.int32)
 
     def write_numbers(self, column: NDArray[np.float64], codes: Codes, dim: int) -> None:
         """The codes of a column of floats, NaN where there is no value, into codes[:, dim]."""

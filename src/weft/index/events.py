@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import EventError
+from weft.index.column_plan import ColumnPlan
 from weft.index.dimension import ABSENT, FALSE, TRUE, CodeDimension, Codes
-from weft.model.batch_size import oversized
-from weft.model.column import TypedColumn, is_free, listed, set_aside, typed_columns, unreadable
-from weft.model.door import WELL_KNOWN, PlainEvents, are_plain
+from weft.model.column import TypedColumn, listed
+from weft.model.door import PlainEvents, are_plain
 from weft.model.event import Event, attributes_of
 from weft.model.frame import AnyEvent
 from weft.model.schema import Attribute, Schema
@@ -59,10 +59,7 @@ class EventColumns:
             return _of_events(_rows(batch, schema, aside), names)
         if not hasattr(batch, "schema"):
             raise EventError(f"a batch must be an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
-        if not is_free(batch):  # rows of a cluster have no limits
-            set_aside(oversized(batch), aside)
-        strings = {name: array for name in names if (array := _arrow_strings(batch, name)) is not None}
-        columns = typed_columns(batch, frozenset(names) - strings.keys(), aside)
+        strings, columns = ColumnPlan.of(batch, names).read(batch, aside)
         if schema is not None:
             strings = {name: array for name, array in strings.items() if _is(schema, name, Type.STRING)}
             columns = {name: _conformed_column(column, schema.get(name)) for name, column in columns.items()}
@@ -168,18 +165,6 @@ def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedC
         whole = (column.values == np.floor(column.values)) & (column.values >= -(2.0**63)) & (column.values < 2.0**63)
         return column._replace(absent=column.absent | ~whole)
     return column._replace(type=None, absent=np.ones(len(column.absent), bool))
-
-
-def _arrow_strings(batch: pa.RecordBatch, name: str) -> Any:
-    """A plain column of strings, which need not become Python's; None for any other."""
-    import pyarrow as pa
-
-    places = batch.schema.get_all_field_indices(name)
-    if len(places) != 1 or WELL_KNOWN.get(name, Type.STRING) is not Type.STRING:
-        return None
-    array = batch.column(places[0])
-    plain = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-    return array if plain and not unreadable(array) else None
 
 
 def _of_events(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> EventColumns:

@@ -5,7 +5,7 @@ those of an event next to each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,12 @@ class Hits(NamedTuple):
         batch_search.write_names(self.numbers, self.ids, offsets, names)
         return names
 
+    def counted(self, offsets: Offsets, firsts: NDArray[Any]) -> tuple[Slots, NDArray[np.int64]]:
+        """The names, which must all be slots, and how many subscriptions they have for each event."""
+        names, counts = RESULTS.array(int(offsets[-1]), np.int32), np.zeros(len(offsets) - 1, np.int64)
+        batch_search.write_slots(self.numbers, self.ids, firsts, offsets, names, counts)
+        return names, counts
+
 
 class FoundSlots(NamedTuple):
     """What a view has for some events: slots[offsets[e]:offsets[e + 1]], and the living places of the view. Slots that
@@ -43,12 +49,18 @@ class FoundSlots(NamedTuple):
     slots: Slots | Hits
     alive: NDArray[np.bool_]
     holes: bool
+    counts: NDArray[np.int64] | None = None  # subscriptions of each event, if they have been counted
 
     @staticmethod
     def of(view: SegmentView, offsets: Offsets, slots: Slots | Hits) -> FoundSlots:
         """What a search of a view found."""
         found = FoundSlots(view, offsets, slots, view.living(), view.holes or bool(view.dead))
-        return found if found.plain or not isinstance(slots, Hits) else found._replace(slots=slots.names(offsets))
+        if found.plain or not isinstance(slots, Hits):
+            return found
+        if found.holes:
+            return found._replace(slots=slots.names(offsets))
+        names, counts = slots.counted(offsets, view.segment.rows.firsts)
+        return found._replace(slots=names, counts=counts)
 
     @property
     def plain(self) -> bool:
@@ -57,7 +69,9 @@ class FoundSlots(NamedTuple):
 
     def add_counts(self, counts: NDArray[np.int64]) -> None:
         """Add the number of subscriptions of each event."""
-        if self.plain:
+        if self.counts is not None:
+            counts += self.counts
+        elif self.plain:
             counts += np.diff(self.offsets)
         else:
             segment = self.view.segment

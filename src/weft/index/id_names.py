@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from weft.errors import DuplicateIdError, InvalidIdError
 from weft.index.base import Ids
+from weft.index.single_event import IdMemory
 from weft.index.subscription_ids import check_id
 from weft.kernels.objects import object_list
 from weft.model.door import is_unicode, shown
@@ -138,7 +139,7 @@ class NumberedIds:
     there when they are removed. When most of them were, the array goes, and numbers are looked up in a dictionary.
 
     >>> ids = NumberedIds()
-    >>> ids.extend(["a", "b"]), ids.listed(np.array([1]), 1)
+    >>> ids.extend(["a", "b"]), ids.listed(IdMemory.of(np.array([1])), 1)
     (range(0, 2), ['b'])
     """
 
@@ -175,13 +176,13 @@ class NumberedIds:
             self._array = None
         return gone
 
-    def listed(self, numbers: Ids, count: int) -> list[Id]:
-        """The ids of the first numbers; some of those that were removed meanwhile may be left out."""
+    def listed(self, found: IdMemory, count: int) -> list[Id]:
+        """The ids of the first numbers found; some of those that were removed meanwhile may be left out."""
         array = self._array
         if array is not None:
-            return object_list(numbers, count, array.address, array.size) if count else []
+            return object_list(found.address, count, array.address, array.size) if count else []
         names = self.names
-        return [name for number in numbers[:count].tolist() if (name := names.get(number)) is not None]
+        return [name for number in found.ids[:count].tolist() if (name := names.get(number)) is not None]
 
     def table(self) -> IdTable:
         """The ids of now. Only one thread at a time may ask. Cost: O(1), or O(ids) where most were removed."""

@@ -25,6 +25,7 @@ from weft.index.batch_matches import BatchMatches
 from weft.index.filter_columns import columns_of_filters
 from weft.index.filter_source import entries_of
 from weft.index.id_names import Id, NumberedIds, check_name, check_names
+from weft.index.single_event import IdMemory
 from weft.index.stats import Stats
 from weft.index.subscription_ids import already_exists
 from weft.index.tree import TreeIndex
@@ -381,7 +382,7 @@ class Index:
             assert {name: number for number, name in names.items()} == self._numbers
             assert list(names) == self._tree.subscriptions()
             assert self._ids.end > max(names, default=-1)
-            assert self._ids.listed(np.array(list(names), np.int64), len(names)) == list(names.values())
+            assert self._ids.listed(IdMemory.of(np.array(list(names), np.int64)), len(names)) == list(names.values())
 
 
 def _made(tree: TreeIndex, names: dict[int, Id], end: int | None = None) -> Index:

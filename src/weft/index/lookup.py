@@ -23,7 +23,7 @@ from weft.index.labelled import labelled
 from weft.index.piece_search import few_at_once, met, spread
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
-from weft.index.single_event import Found, SingleEvents, Take, copied
+from weft.index.single_event import Found, IdMemory, SingleEvents, Take, copied
 from weft.index.version import SegmentView, Version
 from weft.kernels import batch_search, search
 from weft.model.frame import as_batch
@@ -61,7 +61,7 @@ class Lookup:
             found.append(np.array(wanted, np.int64))
         ids = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
         self._tally(1, len(ids), len(ids) > 0)
-        return take(ids, len(ids))
+        return take(IdMemory.of(ids), len(ids))
 
     def batch(self, version: Version, batch: Any, out: Ids | None = None, by: Any = None) -> Matches:
         """The subscriptions of each event, or their labels; events that cannot be read are set aside."""

@@ -28,7 +28,21 @@ _MOST_IDS = 1 << 16  # that a room keeps memory for
 _INT64 = np.dtype(np.int64)
 
 Found = TypeVar("Found", bound=Sized)
-Take = Callable[[Ids, int], Found]  # makes a result of the first so many ids of an array, which is used again
+
+
+class IdMemory(NamedTuple):
+    """An array of ids and its address, which takes long to ask for."""
+
+    ids: Ids
+    address: int
+
+    @staticmethod
+    def of(ids: Ids) -> IdMemory:
+        """The memory of an array."""
+        return IdMemory(ids, ids.ctypes.data)
+
+
+Take = Callable[[IdMemory, int], Found]  # makes a result of the first so many ids of memory that is used again
 
 
 class SingleSearch(NamedTuple):
@@ -80,8 +94,8 @@ class SearchRoom:
 
     def make_room(self, size: int) -> None:
         """Make room for so many ids."""
-        self.ids = np.empty(size, np.int64)
-        self._handle = room_handle((self._input, self._codes, self._slots, self.ids, *self._stacks))
+        self.found = IdMemory.of(np.empty(size, np.int64))
+        self._handle = room_handle((self._input, self._codes, self._slots, self.found.ids, *self._stacks))
         self.address: int = self._handle.ctypes.data
 
 
@@ -116,12 +130,12 @@ class SingleEvents:
         if found < 0:
             room.make_room(~found)
             found = match_one(address, room.address)
-        made = take(room.ids, found)
-        if len(room.ids) <= _MOST_IDS:
+        made = take(room.found, found)
+        if len(room.found.ids) <= _MOST_IDS:
             self._rooms.append(room)
         return made
 
 
-def copied(ids: Ids, count: int) -> Ids:
+def copied(found: IdMemory, count: int) -> Ids:
     """The first ids, in an array of their own."""
-    return ids[:count].copy() if count else np.empty(0, _INT64)
+    return found.ids[:count].copy() if count else np.empty(0, _INT64)

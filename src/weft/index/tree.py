@@ -1,22 +1,18 @@
 """The fast index: partition trees, with changes beside them. Laws: as `base`; a match sees one version of the index
 from start to end, and waits for nobody.
 
-A version is never changed, only replaced: segments (a large one, and smaller ones of what came later), what is dead in
-each, and a tail of the newest subscriptions as boxes. A change does one small piece of work at most: it puts a full
-tail into a segment, or joins a few small segments. Larger ones are joined by the executor, in the background.
+A version is never changed, only replaced (see `current_version`): segments (a large one, and smaller ones of what came
+later), what is dead in each, and a tail of the newest subscriptions as boxes.
 
 A copy, and a child of `fork`, has the version of that moment and goes its own way; a pickle is a snapshot in memory.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +27,17 @@ from weft.errors import FilterTypeError, SchemaError, UnknownIdError
 from weft.index.base import AnyBatch, Ids, Matches
 from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
+from weft.index.current_version import CurrentVersion
 from weft.index.events import conformed
 from weft.index.filter_columns import columns_of_filters
-from weft.index.joining import Joining, joining_cost
+from weft.index.joining import Joining
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, TreeShape
 from weft.index.single_event import Found, Take, copied
 from weft.index.stats import Stats, stats_of
 from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
-from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
-from weft.index.weight import check_weight, check_weights, weigh
+from weft.index.version import Version, joined, view_of_tail, whole
+from weft.index.weight import check_weight, check_weights
 from weft.kernels import search
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import Filter
@@ -49,20 +46,11 @@ from weft.language.trace import Trace, trace
 from weft.model.door import shown
 from weft.model.event import attributes_of
 from weft.model.frame import AnyEvent
-from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
-
-
-def _let_others_run() -> None:
-    """A thread that waits for the interpreter's lock gets it now, and not only when it has waited for milliseconds."""
-    threading.Event().wait(0.00005)
-
-
-def _no_pause() -> None:
-    pass
+    from concurrent.futures import Executor
+    from threading import RLock
 
 
 class TreeIndex:
@@ -93,19 +81,19 @@ class TreeIndex:
     ) -> None:
         self.schema = schema
         self.predicates = predicates
-        self._executor = executor
         self._settings = (budget, shape, tail, fan, large)
-        self._build = partial(Segment.build, shape=shape, budget=budget)
-        self._joining = Joining(tail, fan, large)
-        self._version = Version()
-        self._weight = 0  # of the tail
-        self._untidy = False  # whether there may be small segments to join
-        self.changing = threading.RLock()  # held by whoever changes the index
-        self._rebuild: Future[None] | None = None
-        self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
-        self._detours = 0  # searches of one more segment than the largest, since the last time all were joined
+        build = partial(Segment.build, shape=shape, budget=budget)
+        self._current = CurrentVersion(build, Joining(tail, fan, large), executor)
         self._lookup = Lookup(schema)
-        _INDEXES.add(self)
+
+    @property
+    def changing(self) -> RLock:
+        """The lock that is held by whoever changes the index."""
+        return self._current.changing
+
+    @property
+    def _version(self) -> Version:
+        return self._current.value
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -115,22 +103,20 @@ class TreeIndex:
         boxes, weight = self._boxes(filter)
         with self.changing:
             self._check_new((sub,))
-            self._weight += weight
-            self._change({sub: boxes}, ())
+            self._current.change({sub: boxes}, (), weight)
 
     def discard(self, sub: int) -> None:
         """Remove a subscription, if there is one with this id."""
         sub = check_id(sub)
         with self.changing:
-            self._change({}, (sub,))
+            self._current.change({}, (sub,))
 
     def replace(self, sub: int, filter: AnyFilter | NormalForm) -> None:
         """Give a subscription another filter, or add it; no match sees both filters or none."""
         sub = check_id(sub)
         boxes, weight = self._boxes(filter)
         with self.changing:
-            self._weight += weight
-            self._change({sub: boxes}, (sub,))
+            self._current.change({sub: boxes}, (sub,), weight)
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
         """Add many filters as texts, all or none. Raises SubscriptionError or FilterError, with the position."""
@@ -163,19 +149,16 @@ class TreeIndex:
         check_weights(boxes)
         ordered = np.sort(ids)
         self._check_new(self._version.among(ordered))  # before the work, and again after it
-        view = whole(self._build(rows_of_columns(boxes, ids)))  # while others change and match
+        view = whole(self._current.build(rows_of_columns(boxes, ids)))  # while others change and match
         with self.changing:
             self._check_new(self._version.among(ordered))
-            version, _ = self._without(instead())
-            self._version = version._replace(views=(*version.views, view))
-            self._untidy = True
-            self._tidy()
+            self._current.append(view, instead())
 
     def discard_many(self, subs: Iterable[int]) -> None:
         """Remove many subscriptions at once."""
         gone: list[int] = check_ids(subs).tolist()
         with self.changing:
-            self._change({}, gone)
+            self._current.change({}, gone)
 
     def _boxes(self, filter: AnyFilter | NormalForm) -> tuple[tuple[Box, ...], int]:
         if isinstance(filter, NormalForm):
@@ -197,100 +180,9 @@ class TreeIndex:
             if sub in self:
                 raise already_exists(sub)
 
-    def _change(self, added: Mapping[int, tuple[Box, ...]], dropped: Sequence[int]) -> None:
-        """One new version without the dropped and with the added, and a piece of the work that waits."""
-        version, buried_some = self._without(dropped) if dropped else (self._version, False)
-        tail = {**version.tail, **added}
-        self._version = Version(version.views, tail)
-        self._weight = self._weight if tail else 0
-        if buried_some or self._untidy or self._is_full(tail):
-            self._tidy()
-
-    def _without(self, dropped: Sequence[int]) -> tuple[Version, bool]:
-        """The version without some subscriptions, and whether any were buried."""
-        version = self._version
-        tail = dict(version.tail)
-        rest = [sub for sub in dropped if tail.pop(sub, None) is None]
-        views, buried_some = version.without(rest, self._joining.tail) if rest else (version.views, False)
-        return Version(views, tail), buried_some
-
-    def _is_full(self, tail: Mapping[int, tuple[Box, ...]]) -> bool:
-        return len(tail) > self._joining.tail or (bool(tail) and self._weight > LIMITS.tail_weight)
-
-    # -- joining segments -----------------------------------------------------------------------
-
-    def _tidy(self) -> None:
-        """Put a full tail into a segment, or else join small segments; start a rebuild if one is due."""
-        version = self._version
-        if self._is_full(version.tail):
-            version = Version((*version.views, view_of_tail(version.tail, self._build)), {})
-            self._weight, self._untidy = 0, True
-        elif small := self._joining.on_the_way(version.views, self._busy):
-            gone = {id(view.segment) for view in small}
-            rest = (view for view in version.views if id(view.segment) not in gone)
-            version = Version((*rest, joined(small, self._build)), version.tail)
-        else:
-            self._untidy = False
-        busy = self._busy  # what a rebuild has stays, even if all of it is dead
-        self._version = version._replace(views=tuple(v for v in version.views if v.size or id(v.segment) in busy))
-        if self._rebuild is None and (views := self._joining.in_background(self._version.views)):
-            self._start_rebuild(views)
-
-    def _start_rebuild(self, views: tuple[SegmentView, ...]) -> None:
-        self._busy = frozenset(id(view.segment) for view in views)
-        if self._joining.is_small(views):
-            self._run_rebuild(views, _no_pause)
-            return
-        if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="weft-index")
-        rebuild = self._executor.submit(self._run_rebuild, views)
-        self._rebuild = None if rebuild.done() else rebuild  # an executor may run it here and now
-
-    def _run_rebuild(self, views: tuple[SegmentView, ...], pause: Callable[[], None] = _let_others_run) -> None:
-        """Join the views into one segment, then put it in their place, without what died meanwhile."""
-        try:
-            made = joined(views, self._build, pause) if any(view.size for view in views) else None
-            if made is not None:  # most of what died meanwhile, while others change; the rest when they wait
-                now = self._version.of(views)
-                made, views = bury_late(made, views, now), now
-            with self.changing:
-                if made is not None:
-                    made = bury_late(made, views, self._version.of(views))
-                gone = {id(view.segment) for view in views}
-                rest = tuple(view for view in self._version.views if id(view.segment) not in gone)
-                self._version = Version(((made,) if made is not None else ()) + rest, self._version.tail)
-        finally:
-            with self.changing:
-                self._rebuild, self._busy = None, frozenset()
-        with self.changing:  # more may have gathered meanwhile, and nobody may change the index again
-            if self._rebuild is None and (more := self._joining.in_background(self._version.views)):
-                self._start_rebuild(more)
-
-    def _took_detours(self, events: int, version: Version) -> None:
-        """Events were matched in several segments. When that has cost about as much as joining all would, they are
-        joined, however seldom the index changes. Threads may overwrite each other's count, which does no harm.
-        """
-        self._detours += events * (len(version.views) - 1)
-        if (
-            self._detours <= version.size
-            or self._detours <= joining_cost(version.views)
-            or self._rebuild is not None
-            or not self.changing.acquire(blocking=False)
-        ):
-            return
-        try:
-            self._detours = 0
-            if self._rebuild is None and len(self._version.views) > 1:
-                self._start_rebuild(self._version.views)
-        finally:
-            self.changing.release()
-
     def settle(self) -> None:
         """Wait until no rebuild is going on."""
-        while (rebuild := self._rebuild) is not None:
-            rebuild.result()
+        self._current.settle()
 
     # -- matching -------------------------------------------------------------------------------
 
@@ -311,14 +203,14 @@ class TreeIndex:
         return self.match_as(event, copied)
 
     def match_as(self, event: AnyEvent, take: Take[Found]) -> Found:
-        """What `take` makes of the subscriptions that the event matches. It gets an array, whose memory is used again
-        afterwards, and how many ids are in it.
+        """What `take` makes of the subscriptions that the event matches. It gets memory, which is used again later, and
+        how many ids are in it.
         """
         if self.schema is not None:
             event = conformed(event, self.schema)
-        version = self._version
+        version = self._current.value
         if len(version.views) > 1:
-            self._took_detours(1, version)
+            self._current.took_detours(1, version)
         return self._lookup.one(version, attributes_of(event), take)
 
     def match_batch(self, batch: AnyBatch, *, out: Ids | None = None, by: Ids | None = None) -> Matches:
@@ -335,7 +227,7 @@ class TreeIndex:
         version = self._version
         found = self._lookup.batch(version, batch, out, by)
         if len(version.views) > 1:
-            self._took_detours(len(found), version)
+            self._current.took_detours(len(found), version)
         return found
 
     def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
@@ -350,7 +242,7 @@ class TreeIndex:
         version = self._version
         found = self._lookup.counts(version, batch, mode)
         if len(version.views) > 1:
-            self._took_detours(len(found), version)
+            self._current.took_detours(len(found), version)
         return found
 
     # -- what is in it --------------------------------------------------------------------------
@@ -394,10 +286,10 @@ class TreeIndex:
     def _whole(self) -> Segment:
         """All that lives, as one segment."""
         version = self._version
-        views = [*version.views, *([view_of_tail(version.tail, self._build)] if version.tail else [])]
+        views = [*version.views, *([view_of_tail(version.tail, self._current.build)] if version.tail else [])]
         if len(views) == 1 and len(views[0].alive) == views[0].size:
             return views[0].segment
-        return joined(views or [view_of_tail({}, self._build)], self._build).segment
+        return joined(views or [view_of_tail({}, self._current.build)], self._current.build).segment
 
     @staticmethod
     def open(
@@ -421,7 +313,7 @@ class TreeIndex:
 
         segment, schema = read_snapshot(Path(path), predicates, verify, trusted)
         index = TreeIndex(schema, predicates=predicates, executor=executor)
-        index._version = Version((whole(segment),))
+        index._current.adopt(Version((whole(segment),)))
         return index
 
     # -- copies ---------------------------------------------------------------------------------
@@ -431,7 +323,7 @@ class TreeIndex:
         made = TreeIndex(
             self.schema, predicates=self.predicates, budget=budget, shape=shape, tail=tail, fan=fan, large=large
         )
-        made._version, made._weight = version, sum(map(weigh, version.tail.values()))
+        made._current.adopt(version)
         return made
 
     def __copy__(self) -> TreeIndex:
@@ -445,11 +337,6 @@ class TreeIndex:
         """A snapshot in memory; the executor stays behind."""
         return _unpickled, (self.schema, self.predicates, self._settings, self._whole())
 
-    def _after_fork(self) -> None:
-        """In the child of a fork: its lock, rebuild and executor belonged to threads that are not here."""
-        self.changing = threading.RLock()
-        self._executor, self._rebuild, self._busy = None, None, frozenset()
-
     def subscriptions(self) -> list[int]:
         """The ids of all subscriptions, ascending. Cost: O(n log n)."""
         version = self._version
@@ -460,44 +347,11 @@ class TreeIndex:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
-        version = self._version
-        seen: set[int] = set(version.tail)
-        for view in version.views:
-            rows = view.segment.rows
-            assert len(view.alive) == len(rows.subs)
-            assert (np.diff(rows.slots) >= 0).all()
-            assert all(view.alive[place] for place in view.dead)
-            firsts = rows.firsts.astype(np.int64)
-            assert firsts[0] == 0
-            assert firsts[-1] == len(rows.subs)
-            assert (np.diff(firsts) > 0).all()
-            if not view.holes:
-                assert (np.diff(np.concatenate([[0], np.cumsum(view.alive)])[firsts]) % np.diff(firsts) == 0).all()
-            living = set(rows.subs[view.living()].tolist())
-            assert seen.isdisjoint(living), "a subscription is there twice"
-            seen |= living
-            for at, dimension in enumerate(rows.dimensions):
-                here = rows.dims == at
-                assert (rows.lows[here] >= 0).all()
-                assert (rows.highs[here] < dimension.size).all()
-                assert (rows.lows[here] <= rows.highs[here]).all()
-        assert len(seen) == len(self)
+        self._version.check()
 
 
 def _unpickled(schema: Schema | None, predicates: Predicates, settings: tuple[Any, ...], segment: Segment) -> TreeIndex:
     budget, shape, tail, fan, large = settings
     index = TreeIndex(schema, predicates=predicates, budget=budget, shape=shape, tail=tail, fan=fan, large=large)
-    index._version = Version((whole(segment),))
+    index._current.adopt(Version((whole(segment),)))
     return index
-
-
-_INDEXES: WeakSet[TreeIndex] = WeakSet()
-
-
-def _all_after_fork() -> None:
-    for index in list(_INDEXES):
-        index._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_all_after_fork)

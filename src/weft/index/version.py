@@ -59,6 +59,24 @@ class SegmentView(NamedTuple):
         alive[list(self.dead)] = False
         return alive
 
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken. Cost: O(places)."""
+        rows = self.segment.rows
+        assert len(self.alive) == len(rows.subs)
+        assert (np.diff(rows.slots) >= 0).all()
+        assert all(self.alive[place] for place in self.dead)
+        firsts = rows.firsts.astype(np.int64)
+        assert firsts[0] == 0
+        assert firsts[-1] == len(rows.subs)
+        assert (np.diff(firsts) > 0).all()
+        if not self.holes:
+            assert (np.diff(np.concatenate([[0], np.cumsum(self.alive)])[firsts]) % np.diff(firsts) == 0).all()
+        for at, dimension in enumerate(rows.dimensions):
+            here = rows.dims == at
+            assert (rows.lows[here] >= 0).all()
+            assert (rows.highs[here] < dimension.size).all()
+            assert (rows.lows[here] <= rows.highs[here]).all()
+
 
 class Version(NamedTuple):
     """All that a match looks at."""
@@ -74,6 +92,8 @@ class Version(NamedTuple):
     @property
     def names(self) -> frozenset[str]:
         """The attributes that any filter looks at."""
+        if len(self.views) == 1 and not self.tail:
+            return self.views[0].segment.rows.names
         tail = {name for boxes in self.tail.values() for box in boxes for name in box.names}
         return frozenset[str]().union(*(view.segment.rows.names for view in self.views), tail)
 
@@ -119,6 +139,16 @@ class Version(NamedTuple):
             if place >= 0:
                 return view, place
         return None
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken. Cost: O(size)."""
+        seen: set[int] = set(self.tail)
+        for view in self.views:
+            living = set(view.segment.rows.subs[view.living()].tolist())
+            assert seen.isdisjoint(living), "a subscription is there twice"
+            seen |= living
+            view.check()
+        assert len(seen) == self.size
 
 
 def whole(segment: Segment) -> SegmentView:

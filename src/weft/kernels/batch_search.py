@@ -280,6 +280,26 @@ def write_names(hits, ids, offsets, out):
 
 
 @jit
+def write_slots(hits, ids, firsts, offsets, out, counts):
+    """Do what `write_names` does, where every name is a slot, and add the number of subscriptions of each event's slots
+    to `counts`: slot s has firsts[s + 1] - firsts[s].
+    """
+    free = offsets[:-1].copy()
+    for at in range(0, hits.size, HIT):
+        _fetch_names(lent(hits), lent(ids), lent(free), lent(out), at)
+        event, block, mask = np.int64(hits[at]), 32 * np.int64(hits[at + 1]), hits[at + 2]
+        to, total = free[event], np.int64(0)
+        while mask != 0:
+            slot = ids[block + lowest(mask)]
+            out[to] = slot
+            total += np.int64(firsts[slot + 1]) - np.int64(firsts[slot])
+            to += 1
+            mask &= mask - np.uint32(1)
+        free[event] = to
+        counts[event] += total
+
+
+@jit
 def write_ids(hits, ids, subs, offsets, free, out):
     """Write the subscriptions of the rows of hits to `out`, those of an event from free[event] on, and move
     free[event]. `offsets` is as the search left it; every name is a slot with one subscription.

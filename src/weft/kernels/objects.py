@@ -14,7 +14,7 @@ import ctypes
 import numpy as np
 
 from weft.kernels.addresses import array_at
-from weft.kernels.jit import elements, intrinsic, light
+from weft.kernels.jit import intrinsic, light
 from weft.kernels.simd import prefetch
 
 
@@ -27,16 +27,21 @@ def as_list(numbers, count, objects):
     return [held[number] for number in array_at(numbers, count, np.int64).tolist()]
 
 
-@light(elements)
-def object_list(numbers, count, objects, size):
-    """A list of the objects of the first `count` numbers (int64) in the array of `size` objects at an address.
+def _work(numbers: int, count: int, objects: int, size: int) -> int:
+    """How many objects there are to be listed."""
+    return count
 
-    Raises SystemError if a number is outside the array.
+
+@light(_work)
+def object_list(numbers, count, objects, size):
+    """A list of the objects of `count` numbers (int64) at an address, of the array of `size` objects at another.
+
+    Addresses are quicker to pass than arrays. Raises SystemError if a number is outside the array.
     """
-    headers = array_at(objects, size, np.int64)
+    headers, chosen = array_at(objects, size, np.int64), array_at(numbers, count, np.int64)
     for at in range(count):
-        number = numbers[at]
+        number = chosen[at]
         if not 0 <= number < size:
-            return as_list(numbers.ctypes.data, np.int64(-1), objects)
+            return as_list(numbers, np.int64(-1), objects)
         prefetch(array_at(headers[number], np.int64(1), np.int64), np.int64(0))
-    return as_list(numbers.ctypes.data, count, objects)
+    return as_list(numbers, count, objects)

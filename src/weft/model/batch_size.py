@@ -7,7 +7,7 @@ are added up, column by column.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import EventError
 from weft.model.event import too_large
@@ -19,10 +19,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def oversized(rows: pa.RecordBatch) -> Mapping[int, EventError]:
+class SchemaSize(NamedTuple):
+    """What a schema alone tells of the size of its rows."""
+
+    attributes: int
+    names: int  # bytes
+    varying: tuple[int, ...]  # the places of the columns that may have strings
+
+    @staticmethod
+    def of(schema: pa.Schema) -> SchemaSize:
+        """The size of a schema. Raises EventError for structs that are nested too deeply."""
+        import pyarrow as pa
+
+        names = [name for field in schema for name in _leaf_names(field.name, field.type, 1)]
+        varying = tuple(at for at, field in enumerate(schema) if not pa.types.is_primitive(field.type))
+        return SchemaSize(len(names), sum(len(name.encode()) for name in names), varying)
+
+
+def oversized(rows: pa.RecordBatch, size: SchemaSize | None = None) -> Mapping[int, EventError]:
     """The rows with too many attributes, or with names and strings that are too long. Cost: O(string columns).
 
-    Raises EventError for structs that are nested too deeply.
+    `size` is that of the schema, if it is known. Raises EventError for structs that are nested too deeply.
 
     >>> import pyarrow as pa
     >>> oversized(pa.record_batch({"s": ["x" * 1_000_000] * 3}))
@@ -30,18 +47,10 @@ def oversized(rows: pa.RecordBatch) -> Mapping[int, EventError]:
     >>> list(oversized(pa.record_batch({"s": ["x", "x" * 2_000_000]})))
     [1]
     """
-    import pyarrow as pa
-
-    names = sized = count = 0
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if not pa.types.is_primitive(field.type):  # those have no strings
-            sized += column.nbytes
-        for name in _leaf_names(field.name, field.type, 1):
-            count += 1
-            names += len(name.encode())
-    if count > LIMITS.attributes:
+    size = size or SchemaSize.of(rows.schema)
+    if size.attributes > LIMITS.attributes:
         return dict.fromkeys(range(len(rows)), too_large(many=True))
-    if names + sized <= LIMITS.event or not len(rows):
+    if size.names + sum([rows.column(at).nbytes for at in size.varying]) <= LIMITS.event or not len(rows):
         return {}
     return dict.fromkeys((_sizes(rows) > LIMITS.event).nonzero()[0].tolist(), too_large(many=False))
 

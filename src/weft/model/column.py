@@ -301,7 +301,25 @@ def unreadable(array: Any) -> bool:
     import pyarrow as pa
 
     try:
-        array.validate(full=True)
+        array.validate()
+        if not _is_ascii(array):
+            array.validate(full=True)
     except pa.ArrowInvalid:
         return True
     return False
+
+
+def _is_ascii(array: Any) -> bool:
+    """Whether all bytes of a plain Arrow column of strings are ASCII, and it can be read: that is quick to see."""
+    import numpy as np
+    import pyarrow as pa
+
+    _, ends, letters = array.buffers()
+    if ends is None or letters is None or not len(array):
+        return False
+    kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    places: npt.NDArray[Any] = np.frombuffer(ends, kind)[array.offset : array.offset + len(array) + 1]
+    if (places[1:] < places[:-1]).any():
+        return False
+    here = np.frombuffer(letters, np.uint8)[places[0] : places[-1]]
+    return not len(here) or int(here.max()) < 128

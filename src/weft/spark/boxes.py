@@ -19,6 +19,7 @@ from weft.algebra.filter_texts import readable
 from weft.algebra.normalize import normalize
 from weft.errors import FilterError
 from weft.index.base import Matches
+from weft.index.segment import DEFAULT, TreeShape
 from weft.index.tree import TreeIndex
 from weft.language.ast import AttributeRef, Compare, Filter, Operator, conjunction
 from weft.language.constant import Constant
@@ -27,6 +28,8 @@ from weft.model.schema import Schema
 NO_ID = "it has no id"
 _CELLS = 1 << 21  # of the table of rows and attributes that is made of a piece, about
 _FEW = 1_000  # rows of a piece at least
+_WIDE = TreeShape(alpha=4.0)  # other cores wait for the index: it is built in two thirds of the time
+_MOST_NAMES = 4  # attributes; with more, matching would take longer and building as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Boxes:
         """An index of them; ids must differ."""
         numbered = pa.types.is_integer(self.ids.type)
         subs = self.ids.to_numpy() if numbered else np.arange(len(self.ids))
-        index = TreeIndex(schema)
+        names = {name for name, _ in self.columns.columns}
+        index = TreeIndex(schema, shape=_WIDE if len(names) <= _MOST_NAMES else DEFAULT)
         index.add_boxes(subs, self.columns)
         return Matcher(index, None if numbered else self.ids)
 

@@ -471,7 +471,7 @@ def test_forest_and_mergers_compare_two_filters_once(monkeypatch: pytest.MonkeyP
     table = MergingTable()
     for link in (I1, I2, I3):
         table.attach(link)
-    unions = [" OR ".join(f"(x = {n} AND y > {n + at})" for n in range(5)) for at in range(3)]
+    unions = [" OR ".join(f"(a{n} = {at} AND b{n} < 5)" for n in range(5)) for at in range(3)]
     for sub, text in enumerate(unions):
         del asked[:]
         table.change({SubId(sub): parse(text)}, ())

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from weft import Schema, covers, matches, normalize, overlaps, parse
-from weft.algebra.box import NormalForm
+from weft.algebra.box import Box, NormalForm
 from weft.algebra.budget import Budget
 from weft.algebra.measure import volume
 from weft.algebra.merge import merge, merge_bounding
@@ -348,3 +348,34 @@ def test_the_anchors_of_long_patterns_take_steps() -> None:
         sys.settrace(before)
     assert 30 * 600 // 8 < budget.used <= LIMITS.steps + 1
     assert lines < 8 * budget.used
+
+
+@pytest.mark.parametrize("differ", [0, 1, 199])
+def test_comparing_boxes_with_long_lists_takes_steps(differ: int) -> None:
+    """Thirty boxes with a list each; the lists differ at one place only, or are the same."""
+
+    def box(number: int) -> str:
+        values = [str(1000 + number if at == differ and differ else 3 * at) for at in range(200)]
+        return f"(x IN ({','.join(values)}) AND q{number} = 1 AND y IN ({','.join(values)}))"
+
+    tree, budget, lines = parse(" OR ".join(map(box, range(30)))), Budget(), 0
+
+    def traced(*_: object) -> object:
+        nonlocal lines
+        lines += 1
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)  # type: ignore[arg-type]
+    try:
+        form = normalize(tree, budget=budget)
+    finally:
+        sys.settrace(before)
+    assert len(form.boxes) == 30
+    assert lines <= 100_000 + 12 * budget.used, f"{lines} lines for {budget.used} steps"
+    one, other = (Box({"x": form.boxes[at].sets["x"]}) for at in (0, 1))
+    assert one.covers(one, Budget(0))
+    assert other.covers(Box(dict(other.sets)), Budget(1_000))
+    if differ:
+        assert not one.covers(other, Budget(0))
+        assert one.overlaps(other, Budget(0))  # not disproved

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from weft import covers, matches, normalize, overlaps, parse
+from weft.algebra.budget import Budget
 from weft.algebra.strings import Strings
 from weft.errors import FilterTooComplexError
 
@@ -25,3 +28,21 @@ def test_too_many_patterns_to_compare_are_neither_covered_nor_apart() -> None:
     assert not covers(other, one)
     assert overlaps(one, other)
     assert matches(parse(f"({MANY}) AND ({MORE})"), {"x": "1a1b1d1e"})
+
+
+def test_everything_covers_any_filter_without_looking_at_its_boxes() -> None:
+    many = normalize(parse(" OR ".join(f"(a{n} > 1 AND b{n} < 5)" for n in range(200))))
+    budget = Budget()
+    assert covers(normalize(parse("TRUE")), many, budget=budget)
+    assert budget.used == 0
+    assert not covers(many, normalize(parse("TRUE")))
+
+
+def test_a_call_of_a_predicate_is_equal_after_a_copy() -> None:
+    (box,) = normalize(parse("cidr(ip, '10.0.0.0/8')")).boxes
+    (subject,) = box.residuals
+    known = hash(subject)
+    (again,) = pickle.loads(pickle.dumps(box)).residuals
+    assert again == subject
+    assert hash(again) == known
+    assert box in {pickle.loads(pickle.dumps(box)), *normalize(parse("cidr(ip, '11.0.0.0/8')")).boxes}

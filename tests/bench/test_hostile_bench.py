@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.bench import hostile, hostile_broker
+from weft import normalize, parse
+from weft.bench import hostile, hostile_broker, hostile_index
 from weft.bench.hostile_index import INDEX_ROWS
 from weft.routing.registry import MODELS
 
@@ -44,3 +45,10 @@ def test_an_admitted_filter_joins_the_index() -> None:
 def test_hostile_filters_are_as_long_as_a_text_may_be() -> None:
     texts = [text(1) for text in hostile_broker.hostile_filters().values()]
     assert all(1_000 < len(text) <= 65_536 for text in texts)
+
+
+@pytest.mark.parametrize("name", ["index_list", "index_attributes", "index_boxes", "index_patterns"])
+def test_the_filters_of_an_index_row_are_admitted_at_every_size(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostile_index, "_added", lambda text: {"boxes": len(normalize(parse(text)).boxes)})
+    (row,) = (row for row in INDEX_ROWS if row.name == name)
+    assert all(row.work(size)["boxes"] for size in row.sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zlib
 from collections import Counter
 
 import numpy as np
@@ -264,3 +266,15 @@ def test_bundles_hold_each_label_once(changes: list[tuple[set[int], bool]]) -> N
         assert told == set(bundles.bundles())
         assert sorted(label for each in told for label in each.labels) == sorted(labels) == sorted(bundles)
         assert not (renew and bundles.scattered)
+
+
+def test_a_short_text_makes_no_large_filter() -> None:
+    small = CountingFilter(FilterShape(16)).to_bytes()
+    body = small[:12] + (1 << 32).to_bytes(8, "little") + small[20:-4]
+    tracemalloc.start()
+    try:
+        with pytest.raises(LabelError, match="cannot have"):
+            CountingFilter.from_bytes(body + zlib.crc32(body).to_bytes(4, "little"))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Iterator
 from itertools import product
@@ -9,9 +10,11 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from strategies import PREDICATES, thorough, trees
 from weft import F, from_json, matches, parse, to_json
+from weft.cli import display
 from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
 from weft.language import cidr
 from weft.language import text as text_module
@@ -19,6 +22,7 @@ from weft.language.ast import Filter
 from weft.language.format import least_written, most_written
 from weft.language.grammar import parse_text
 from weft.language.long_text import parse_long
+from weft.language.trace import trace
 from weft.model.limits import LIMITS
 
 WORDS = (
@@ -217,3 +221,15 @@ def test_a_predicate_looks_at_no_more_than_an_address_or_a_timestamp() -> None:
     for n in range(100):  # an address is read once, whatever it is tested with
         assert matches(parse(f"cidr(ip, '10.{n}.0.0/8')"), {"ip": "10.200.0.1"})
     assert cidr._address.cache_info().misses <= before.misses + 1
+
+
+def test_a_trace_does_not_repeat_a_long_string_for_every_test() -> None:
+    tree = parse(" OR ".join(f"s LIKE '%{n}_z%'" for n in range(100)))
+    found = trace(tree, {"s": "x" * 500_000, "t": 1})
+    told = found.to_dict()
+    assert len(str(told)) < 100 * 2_000
+    assert told["parts"][0]["values"] == {"s": "x" * 998 + ".."}
+    assert found.parts[0].values["s"] == "x" * 500_000
+    console = Console(width=100, file=io.StringIO())
+    console.print(display.tree(found))
+    assert len(console.file.getvalue()) < 100 * 2_000  # type: ignore[attr-defined]

@@ -40,6 +40,7 @@ def test_operations_agree_with_portion(one: Line, other: Line) -> None:
     assert as_portion(interval.minus(one, other)) == p - q
     assert as_portion(interval.complement(one, NUMBERS)) == ~p
     assert interval.covers(one, other) == (q in p)
+    assert interval.meets(one, other) == bool(interval.intersect(one, other)) == (not (p & q).empty)
     assert as_portion(interval.hull(one)) == p.enclosure
 
 

@@ -15,7 +15,8 @@ from routing.models import KNOWN, Model, NaiveTable, small_index
 from routing.test_mutants import is_caught
 from strategies import number_filters, thorough
 from weft.algebra.box import Box, NormalForm
-from weft.algebra.relate import as_form, covers, equivalent
+from weft.algebra.budget import Budget
+from weft.algebra.relate import as_form, covers, covers_within, equivalent
 from weft.algebra.valueset import ValueSet
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
@@ -25,6 +26,7 @@ from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.merging import MergeBudget
 from weft.model.schema import Schema
+from weft.routing.covering import form_pairs
 from weft.routing.covering.cover_node import CoverNode
 from weft.routing.covering.table import CoveringTable
 from weft.routing.jobs import Job
@@ -456,3 +458,38 @@ def test_a_table_refuses_what_would_break_it_later() -> None:
     with pytest.raises(LocalProtocolError, match="has no name"):
         table.attach(Link(""))
     table.check()
+
+
+def test_forest_and_mergers_compare_two_filters_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[NormalForm, NormalForm]] = []
+
+    def counted(wide: NormalForm, narrow: NormalForm, *rest: Any) -> bool:
+        asked.append((wide, narrow))
+        return covers_within(wide, narrow, *rest)
+
+    monkeypatch.setattr(form_pairs, "covers_within", counted)
+    table = MergingTable()
+    for link in (I1, I2, I3):
+        table.attach(link)
+    unions = [" OR ".join(f"(a{n} = {at} AND b{n} < 5)" for n in range(5)) for at in range(3)]
+    for sub, text in enumerate(unions):
+        del asked[:]
+        table.change({SubId(sub): parse(text)}, ())
+        assert len({(id(one), id(other)) for one, other in asked}) == len(asked)
+        assert bool(asked) == bool(sub)
+    table.check()
+
+
+def test_compared_pairs_are_forgotten_with_the_next_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form_pairs, "_MOST", 4)
+    pairs = form_pairs.FormPairs(None)
+    forms = [as_form(parse(f"x > {n} OR y > {n}")) for n in range(4)]
+    for wide in forms:
+        for narrow in forms:
+            assert pairs.covers(wide, narrow, Budget()) == covers(wide, narrow)
+            assert len(pairs) <= 4
+    table = MergingTable()
+    table.attach(I1)
+    for sub, form in enumerate(forms[::-1]):
+        table.change({SubId(sub): form}, ())
+        assert len(table.covers.pairs) <= 4 * sub

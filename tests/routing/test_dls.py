@@ -7,12 +7,15 @@ import pytest
 from weft import Schema, parse
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
+from weft.interest import heard_labels
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet, Note, Retuning, Stage, Switch
+from weft.routing.dls import overlap
 from weft.routing.dls.table import DlsTable
 from weft.routing.table import ClientId, Exactness, ItemId, Link, Role, Tell, Update
 from weft.space.grid import Grid
+from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 
 NORTH, SOUTH = Link("north"), Link("south")
@@ -170,6 +173,7 @@ def test_a_filter_grows_with_the_update_that_asks_for_it() -> None:
         (Switch(1, 32), Switch(2, 64)),
         (Retuning("{}", Stage.OFFERED),),
         (Retuning("[1, 2, 3]", Stage.OFFERED),),
+        (Retuning(FINER.to_json().replace("[256, ", "[4611686018427387904, ", 1), Stage.OFFERED),),
         (Retuning(FINER.to_json(), Stage.UNAWARE),),
         (Retuning(FINER.to_json(), 7),),  # type: ignore[arg-type]
         (Retuning(FINER.to_json(), Stage.OFFERED), Retuning(FINER.to_json(), Stage.DONE)),
@@ -226,3 +230,43 @@ def test_a_master_gets_every_event() -> None:
     assert table.route({"x": 1}, SOUTH) == {NORTH}
     assert list(table.route_batch([{"x": 1}, {}], SOUTH)[NORTH]) == [0, 1]
     table.check()
+
+
+def test_a_neighbour_with_too_many_levels_gets_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = LabelSpace([Grid.uniform(SCHEMA, cells=16)], most=2)
+    table = attached(DlsTable(space))
+    texts = ("x > 90 AND y > 90", "y > 90", "x > 93 AND x < 99", "x < 60 AND y > 50")
+    sets = {ItemId(n): LabelSet(tuple(space.labels(text).tolist())) for n, text in enumerate(texts)}
+    monkeypatch.setattr(heard_labels, "MOST_LEVELS", 2)
+    far = {"x": 70, "y": 1}
+    for number, item in sets.items():
+        table.learn(NORTH, Update(add={number: item}))
+        heard = table.incoming[NORTH]
+        assert heard.levels.size <= 2
+        assert (table.route(far, SOUTH) == {NORTH}) == heard.everything == (len(table.route_batch([far], SOUTH)) == 1)
+        assert table.route({"x": 99, "y": 99}, SOUTH) == {NORTH}
+        table.check()
+    assert heard.everything
+    assert len(table.reasons({"x": 99, "y": 99}, NORTH, 9)) == 0  # it gets it, whatever it has told
+    table.learn(NORTH, Update(drop=(ItemId(1), ItemId(2), ItemId(3))))
+    assert not heard.everything
+    assert (table.route(far, SOUTH), table.route({"x": 99, "y": 99}, SOUTH)) == (set(), {NORTH})
+    table.check()
+
+
+def test_a_large_label_set_is_not_compared_with_advertisements(monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = LabelSides.of(SPACE)
+    compares = overlap.LabelOverlap(lambda: sides)
+    far = LabelSet(tuple(SPACE.labels("x > 90 AND y > 90").tolist()))
+    promised = compares.promise(parse("x < 20 AND y < 20"))
+    seen = compares.see(far)
+    assert seen is not None
+    assert not compares.meets(seen, promised)
+    monkeypatch.setattr(overlap, "_AT_ONCE", 2)
+    assert not compares.meets(seen, promised)
+    assert compares.meets(seen, compares.promise(parse("x > 95")))
+    monkeypatch.setattr(overlap, "_MOST_COMPARED", 1)
+    assert compares.meets(seen, promised)  # not disproved
+    monkeypatch.setattr(overlap, "_MOST_LABELS", 0)
+    assert compares.see(far) is None
+    assert compares.meets(None, promised)

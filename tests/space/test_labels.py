@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 import numpy as np
@@ -234,8 +235,8 @@ def test_a_label_has_room_for_31_attributes() -> None:
         (lambda: LabelCode((4,), parts=-1), "step"),
         (lambda: LabelSpace([]), "grid"),
         (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=0), "label"),
-        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=2.5), "is 2.5; give an integer of 1 or more"),  # type: ignore
-        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], parts=0), "is 0; give an integer of 1 or more"),
+        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=2.5), "is 2.5; give an integer from 1 to 65536"),  # type: ignore
+        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], parts=0), "is 0; give an integer from 1 to 62"),
         (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)]).labels("a = 1", 1), "application"),
         (lambda: LabelSpace.of(many(32)), "has 32 attributes, and a label has room for at most 31"),
         (lambda: LabelSpace.of(many(32), 2), "has 32 attributes, and a label has room for at most 31"),
@@ -246,3 +247,26 @@ def test_a_label_has_room_for_31_attributes() -> None:
 def test_bad_spaces_say_what_to_do(make: object, says: str) -> None:
     with pytest.raises(LabelError, match=says):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 5])
+def test_the_dropped_bits_of_many_levels_are_those_of_each(parts: int) -> None:
+    code = LabelCode((64, 5, 1, 300), parts)
+    lows, highs = np.array(list(product((0, 3), (0, 2), (0,), (7,)))), np.array([(60, 4, 0, 299)] * 4)
+    labels = code.of_boxes(lows, highs, 3 if parts else None).labels
+    levels = np.unique(code.levels(labels)) if parts else labels[:3]
+    assert code.drops_of(levels).tolist() == [list(code.drops(level)) for level in levels.tolist()]
+
+
+def test_a_level_without_marks_has_no_drops() -> None:
+    with pytest.raises(LabelError, match="no mark"):
+        LabelCode((4, 4), 2).drops_of(np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    "parameters", [(1 << 17, 2), (10**400, 2), (1e9, 2), (256, 63), (256, 10**400), (256, 0), (True, 2)]
+)
+def test_a_space_with_too_many_labels_or_parts_is_refused(parameters: tuple[int, int]) -> None:
+    grid = Grid.uniform(SCHEMA, 16)
+    with pytest.raises((SchemaError, LabelError)):
+        LabelSpace.from_json(json.dumps([*parameters, [grid.parameters]]))

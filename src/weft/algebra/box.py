@@ -109,6 +109,10 @@ class Box:
             if budget is None and (values.strings.terms or narrow.strings.terms):
                 budget = Budget()  # one for all attributes
             compared += 1
+            if values is narrow:
+                continue
+            if budget is not None and narrow.cuts > _SHORT and not _may_cover(values, narrow, budget):
+                break
             if not values.covers(narrow, budget):
                 break
         else:
@@ -160,6 +164,10 @@ class Box:
                 continue
             if budget is None and (values.strings.terms or found.strings.terms):
                 budget = Budget()  # one for all attributes
+            if budget is not None and (long := min(values.cuts, found.cuts)) > _SHORT:
+                if budget.left <= 0:
+                    return True  # not disproved
+                compared += long // 2
             if not values.overlaps(found, budget):
                 if budget is not None:
                     budget.charge(compared // 2)
@@ -173,6 +181,8 @@ class Box:
 
 
 EVERYTHING = Box({})
+
+_SHORT = 32  # cuts of a value set whose comparison takes a step or less
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +219,16 @@ def too_many_residuals() -> FilterTooComplexError:
         f"one box of the filter has more than {LIMITS.residuals} comparisons between attributes and predicates; "
         "split the filter"
     )
+
+
+def _may_cover(wide: ValueSet, narrow: ValueSet, budget: Budget) -> bool:
+    """Whether to compare a set of many cuts; if so, its steps are charged. Most sets differ at their first interval."""
+    if budget.left <= 0 or not interval.covers(wide.numbers, narrow.numbers[:2]):
+        return False
+    if not wide.strings.terms and not interval.covers(wide.strings.line, narrow.strings.line[:2]):
+        return False
+    budget.charge(narrow.cuts // 4)
+    return True
 
 
 def _least_residuals(

@@ -65,6 +65,17 @@ def intersect(one: Line, other: Line) -> Line:
     return _within(one, other) if len(other) <= 2 else _sweep(one, other, _AND)
 
 
+def meets(one: Line, other: Line) -> bool:
+    """Whether anything is in both. Cost: O(n log m) for n cuts of the shorter one, up to the first place."""
+    if len(one) > len(other):
+        one, other = other, one
+    for at in range(0, len(one), 2):
+        place = bisect_right(other, one[at])
+        if place & 1 or (place < len(other) and (at + 1 == len(one) or other[place] < one[at + 1])):
+            return True
+    return False
+
+
 def union_of(lines: Iterable[Line]) -> Line:
     """What is in any of them. Cost: O(n log n) for n cuts in total."""
     some = [line for line in lines if line]

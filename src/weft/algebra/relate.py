@@ -51,6 +51,8 @@ def covers(wide: Region, narrow: Region, schema: Schema | None = None, budget: B
     (True, False)
     """
     outer, inner = as_form(wide, schema), as_form(narrow, schema)
+    if len(outer.boxes) == 1 and not outer.boxes[0].sets and not outer.boxes[0].residuals:
+        return True  # everything
     if len(outer.boxes) == len(inner.boxes) == 1:
         box = inner.boxes[0]
         if not any(values.strings.terms for values in box.sets.values()):

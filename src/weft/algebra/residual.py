@@ -8,7 +8,7 @@ NOT and IS NULL are other outcomes of the same subject, so that residuals need n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -82,6 +82,18 @@ class Called:
     """A call of a predicate on an attribute: TRUE or FALSE."""
 
     call: Call
+    _hash: int = field(init=False, compare=False, repr=False)  # once somebody asked for it
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            made = hash(self.call)
+            object.__setattr__(self, "_hash", made)
+            return made
+
+    def __reduce__(self) -> tuple[type[Called], tuple[Call]]:
+        return Called, (self.call,)  # a hash of text differs from process to process
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ class Strings:
 
     def overlaps(self, other: Strings, budget: Budget | None = None) -> bool:
         """False only if nothing is in both; True when the budget is used up."""
-        if interval.intersect(self.line, other.line):
+        if interval.meets(self.line, other.line):
             return True
         if not self.terms and not other.terms:
             return False

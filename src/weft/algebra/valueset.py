@@ -125,8 +125,8 @@ class ValueSet:
         """False only if nothing is in both."""
         return bool(
             (self.absent and other.absent)
-            or interval.intersect(self.numbers, other.numbers)
-            or interval.intersect(self.timestamps, other.timestamps)
+            or interval.meets(self.numbers, other.numbers)
+            or interval.meets(self.timestamps, other.timestamps)
             or not self.bools.isdisjoint(other.bools)
             or (self.strings and other.strings and self.strings.overlaps(other.strings, budget))
         )
@@ -148,8 +148,10 @@ class ValueSet:
 
     def finite(self) -> list[Value | None] | None:
         """Its values, None for absence, if there are finitely many; else None."""
+        if self.strings.terms or (len(self.numbers) | len(self.strings.line) | len(self.timestamps)) & 1:
+            return None  # a pattern, or an interval without an end
         parts = [interval.points(self.numbers), interval.points(self.strings.line)]
-        if self.strings.terms or any(part is None for part in parts):
+        if any(part is None for part in parts):
             return None
         moments = []
         for low, high in interval.intervals(self.timestamps):

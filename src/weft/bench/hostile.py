@@ -20,7 +20,7 @@ from weft.algebra.merge import merge
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, overlaps
 from weft.bench import hostile_routing
-from weft.bench.hostile_broker import admissions
+from weft.bench.hostile_broker import admissions, bounded_schema
 from weft.bench.hostile_index import INDEX_ROWS, UNITS, IndexRow
 from weft.bench.report import Result
 from weft.errors import WeftError
@@ -200,6 +200,10 @@ def _table(model: str, texts: Callable[[int], list[str]]) -> Callable[[int], Wor
     return lambda size: hostile_routing.added(model, texts(size))
 
 
+def _cells(boxes: int) -> Work:
+    return hostile_routing.added("mics", hostile_routing.cells(boxes), bounded_schema())
+
+
 def _slow(model: str, size: int) -> dict[int, float]:
     """What was seen: more than 25 s, in the two models that were tried."""
     return {} if model == "negative" else {size: 25.0}
@@ -243,6 +247,8 @@ CASES = (
     ),
     Case("covers_cutters", (18, 36, 72), _cutters, 200),
     Case("merge_boxes", (8, 16, 32), _merge, 200, {32: 15.0}),
+    Case("mics_cells", (16, 32, 64), _cells, 50, {64: 1.3}),
+    Case("route_levels", (1_000, 10_000, 59_049), hostile_routing.levels, 5, {59_049: 0.73}),
     *(
         case
         for model in ("covering", "merging", "negative")

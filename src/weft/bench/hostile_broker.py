@@ -229,6 +229,10 @@ def hostile_filters() -> dict[str, Callable[[int], str]]:
     def excluded(seed: int, many: int) -> str:
         return " AND ".join(f"a{k} NOT IN ({seed}, 5, 7, 9)" for k in range(many))
 
+    def cells(seed: int) -> str:
+        lists = (f"{name} IN ({','.join(str(8 * k + seed % 8) for k in range(120))})" for name in "xyz")
+        return f"{' AND '.join(lists)} AND ({' OR '.join(f'q{k} = {seed}' for k in range(64))})"
+
     half, names = LIMITS.tests // 2, LIMITS.names
     return {
         "list": lambda n: f"x IN ({_fit((str(2 * k + n) for k in range(20_000)), ',')})",
@@ -246,6 +250,7 @@ def hostile_filters() -> dict[str, Callable[[int], str]]:
         "own_attributes": lambda n: _fit((f"(a{k} > {n} AND b{k} < 5)" for k in range(250)), " OR "),
         "conjunction": lambda n: excluded(n, names),
         "conjunctions": lambda n: f"{excluded(n, names)} OR {excluded(n + 1, names)}",
+        "cells": cells,
         "calls": lambda n: _fit((f"cidr(ip, '10.{k}.{n % 256}.0/24')" for k in range(250)), " OR "),
     }
 

@@ -202,8 +202,8 @@ INDEX_ROWS = (
         {"add_s": 0.05},
         {"add_s": {2_000: 1.4, 4_000: 25.0}},
     ),
-    IndexRow("index_attributes", wide_conjunction, (375, 750, 1_500), (50, 100, 200), {"add_s": 0.05}),
-    IndexRow("index_boxes", many_boxes, (35, 70, 140), (5, 10, 20), {"add_s": 0.05}),
+    IndexRow("index_attributes", wide_conjunction, (128, 256, 512), (50, 100, 200), {"add_s": 0.05}),
+    IndexRow("index_boxes", many_boxes, (25, 50, 100), (5, 10, 20), {"add_s": 0.05}),
     IndexRow("index_patterns", many_patterns, (2, 3, 4), (2, 3, 4), {"add_s": 0.05}),
     IndexRow(
         "index_churn",

@@ -6,15 +6,22 @@ Each work makes a table with two neighbours and adds filters to it, parsing incl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice, product
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.index.base import SubId
+from weft.interest.label_set import LabelSet
 from weft.language.text import parse
+from weft.model.schema import Schema
 from weft.routing import Link, make_table
+from weft.routing.table import About, ItemId, Update
+from weft.space.label_space import LabelSpace
 
 Work = Callable[[], object]
+
+_TOGETHER = 5_000  # labels of an item
 
 
 def cutters(attributes: int, each: int = 30) -> list[str]:
@@ -43,11 +50,35 @@ def boxes(number: int) -> list[str]:
     ]
 
 
-def added(model: str, texts: Sequence[str]) -> Work:
+def cells(boxes: int) -> list[str]:
+    """A union of so many boxes that share three long lists, each in cells of its own."""
+    lists = (f"{name} IN ({','.join(str(8 * n + 1) for n in range(120))})" for name in "xyz")
+    return [f"{' AND '.join(lists)} AND ({' OR '.join(f'q{n} = 1' for n in range(boxes))})"]
+
+
+def levels(number: int) -> Work:
+    """Route an event in a table of labels to which a neighbour has told labels of so many levels."""
+    names = [f"a{n}" for n in range(10)]
+    schema = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 1000]} for name in names}})
+    table = make_table("dls", schema)
+    table.attach(Link("north"))
+    code = LabelSpace.of(schema).codes[0]
+    fields = zip(code.places.tolist(), code.bits.tolist(), code.steps.tolist(), strict=True)
+    marks = [
+        [1 << place + bits - min(drop, bits) for drop in range(0, bits + step, step)] for place, bits, step in fields
+    ]
+    found = sorted(map(sum, islice(product(*marks), number)))
+    parts = range(0, len(found), _TOGETHER)
+    items = {ItemId(at): LabelSet(tuple(found[at : at + _TOGETHER])) for at in parts}
+    table.learn(Link("north"), Update(About.SUBSCRIPTIONS, add=items))
+    return lambda: table.route(dict.fromkeys(names, 5), None)
+
+
+def added(model: str, texts: Sequence[str], schema: Schema | None = None) -> Work:
     """Add filters to a new table, one by one; one that is refused is left out."""
 
     def work() -> None:
-        table = make_table(model)
+        table = make_table(model, schema)
         for neighbour in ("north", "south"):
             table.attach(Link(neighbour))
         for sub, text in enumerate(texts):

@@ -14,6 +14,7 @@ from rich.tree import Tree
 from weft.language.trace import Trace, show_value
 from weft.tables import plain_table
 
+_LONGEST = 200  # characters of a value beside a test
 _TRUTHS = {True: ("TRUE", "green"), False: ("FALSE", "red"), None: ("NULL", "yellow")}
 
 
@@ -66,5 +67,9 @@ def _grow(branch: Tree, trace: Trace) -> None:
 def _label(trace: Trace) -> Text:
     word, style = _TRUTHS[trace.truth]
     said = Text.assemble((f"{word:5}", style), "  ", str(trace.filter))
-    values = ", ".join(f"{name} is {show_value(value)}" for name, value in trace.values.items())
+    values = ", ".join(f"{name} is {_short(show_value(value))}" for name, value in trace.values.items())
     return said.append(f"   ({values})", "dim") if values else said
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 2] + ".."

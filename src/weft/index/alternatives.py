@@ -82,10 +82,14 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
             choices.append(_Choice([_Part({Axis(subject=subject): allowed})], len(allowed)))
         else:
             check = True
-    while math.prod(choice.rows for choice in choices) > min(MOST_ROWS, most // max(1, len(choices)) or 1):
-        at = max(range(len(choices)), key=lambda at: choices[at].rows)
-        choices[at] = _widened(box, choices[at])
+    rows, limit = math.prod([choice.rows for choice in choices]), min(MOST_ROWS, most // max(1, len(choices)) or 1)
+    if rows > limit:
         check = True
+        for at in sorted(range(len(choices)), key=lambda at: -choices[at].rows):
+            rows //= choices[at].rows
+            choices[at] = _widened(box, choices[at])
+            if rows <= limit:
+                break
     wide = frozenset(axis for choice in choices if choice.wide for axis in choice.parts[0].tests)
     for chosen in product(*(choice.parts for choice in choices)):
         tests: Tests = {}

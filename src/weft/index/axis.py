@@ -89,7 +89,9 @@ def _outcome_codes(subject: Subject, events: EventColumns) -> Codes:
     columns = [events.values(name) for name in subject.names]
     names = subject.names
     codes = np.zeros(events.size, np.int32)
+    if any(column.count(None) == events.size for column in columns):
+        return codes
     for place, row in enumerate(zip(*columns, strict=True)):
-        if not any(value is None for value in row):  # else it is NULL, without asking
+        if None not in row:  # else it is NULL, without asking
             codes[place] = order.index(subject.outcome(dict(zip(names, row, strict=True))))
     return codes

@@ -1,5 +1,5 @@
 """The labels that a neighbour wants, for looking up events. Laws: every event that it wants is found; with exact labels
-nothing else is, with a filter slightly more.
+nothing else is, with a filter slightly more; an event is looked up at a bounded number of levels.
 
 The neighbour chooses the size of the filter and switches it with the update that announces it (`label_twin`). The owner
 of this object keeps the exact labels, from which a filter is rebuilt.
@@ -22,6 +22,8 @@ from weft.kernels.arrays import Ints
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 
+MOST_LEVELS = 1_024  # at which an event is looked up for one neighbour
+
 
 class HeardLabels:
     """Labels by exact counts or, with a shape, by a counting filter that the neighbour has as well.
@@ -39,7 +41,7 @@ class HeardLabels:
         self.twin = None if shape is None else TwinFilter(shape, rate)
         self._exact = LabelCounts()
         self._levels: Counter[int] = Counter()
-        self.levels: Ints = np.zeros(0, np.int64)  # levels in use, ascending
+        self.levels: Ints = np.zeros(0, np.int64)  # levels in use, ascending; none if there are too many
 
     @property
     def held(self) -> LabelCounts | CountingFilter:
@@ -53,8 +55,14 @@ class HeardLabels:
         for labels, sign in ((drop, -1), (add, 1)):
             for level, count in zip(*np.unique(self.space.level_of(labels), return_counts=True), strict=True):
                 self._levels[int(level)] += sign * int(count)
-        self._levels = +self._levels
-        self.levels = np.array(sorted(self._levels), np.int64)
+                if not self._levels[int(level)]:
+                    del self._levels[int(level)]
+        self.levels = np.array([] if self.everything else sorted(self._levels), np.int64)
+
+    @property
+    def everything(self) -> bool:
+        """Whether there are so many levels that every event counts as wanted: looking them all up would cost more."""
+        return len(self._levels) > MOST_LEVELS
 
     def switch(self, switch: Switch | None, labels: Ints) -> None:
         """Rebuild the filter from all labels, including those of the update that carries the switch."""
@@ -68,6 +76,8 @@ class HeardLabels:
 
     def matches(self, event: AnyEvent) -> bool:
         """Whether the neighbour wants an event. Cost: one look-up per level in use."""
+        if self.everything:
+            return True
         return len(self.levels) > 0 and bool(self.held.contains(self.space.of_event(event, self.levels)).any())
 
     def match_batch(self, events: Sequence[AnyEvent]) -> NDArray[np.bool_]:
@@ -76,6 +86,8 @@ class HeardLabels:
 
     def match_labels(self, labels: Ints) -> NDArray[np.bool_]:
         """Whether the neighbour wants each row of labels, with one column per level in use."""
+        if self.everything:
+            return np.ones(len(labels), np.bool_)
         return np.asarray(self.held.contains(labels).reshape(labels.shape).any(axis=1))
 
     def check(self, labels: Ints) -> None:
@@ -85,4 +97,6 @@ class HeardLabels:
             assert np.array_equal(self._exact.labels(), np.unique(labels)), "other labels than were heard"
         else:
             self.twin.check(labels)
-        assert np.array_equal(self.levels, self.space.levels(labels)), "other levels than are in use"
+        levels = self.space.levels(labels)
+        assert self.everything == (len(levels) > MOST_LEVELS)
+        assert self.everything or np.array_equal(self.levels, levels), "other levels than are in use"

@@ -202,10 +202,11 @@ class CountingFilter:
         name, version, bits, hashes, seed, size, labels = _HEAD.unpack_from(data)
         if name != _NAME or version != 1:
             raise LabelError(f"these bytes are not a counting filter of version 1: {name!r}, {version}; send one")
-        made = CountingFilter(FilterShape(size, hashes, cast("Any", bits), seed))
+        shape = FilterShape(size, hashes, cast("Any", bits), seed)
         counters = np.frombuffer(data[_HEAD.size : -4], np.uint8)
-        if counters.size != made._counters.size:
+        if counters.size != shape.nbytes:  # before room is made for them
             raise LabelError(f"a filter of {size} counters cannot have {counters.size} bytes of them; send it again")
+        made = CountingFilter(shape)
         made._counters[:] = counters
         made._labels = labels
         return made

@@ -16,6 +16,8 @@ from weft.language.meaning import all_of, any_of, negation, truth
 from weft.model.event import Event, as_event
 from weft.model.value import Value, format_timestamp, to_micros
 
+_LONGEST = 1_000  # characters of a string in a trace that is shown
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -33,10 +35,13 @@ class Trace:
     parts: tuple[Trace, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The trace as JSON values; NULL becomes null, a timestamp becomes text."""
+        """The trace as JSON values; NULL becomes null, a timestamp becomes text, and a long string ends with "..".
+
+        Every test names its values, so without a limit a long string would be repeated for each.
+        """
         told: dict[str, Any] = {"filter": str(self.filter), "truth": self.truth}
         if self.values:
-            told["values"] = plain_values(self.values)
+            told["values"] = {name: _short(value) for name, value in plain_values(self.values).items()}
         if self.parts:
             told["parts"] = [part.to_dict() for part in self.parts]
         return told
@@ -77,6 +82,10 @@ def show_value(value: Value | None) -> str:
 def plain_values(values: Mapping[str, Value | None]) -> dict[str, Any]:
     """Values as JSON values; a timestamp becomes text, and so do infinities."""
     return {name: _plain(value) for name, value in values.items()}
+
+
+def _short(value: Any) -> Any:
+    return value[: _LONGEST - 2] + ".." if isinstance(value, str) and len(value) > _LONGEST else value
 
 
 def _plain(value: Value | None) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from weft.broker.messages import SubNumber
 from weft.errors import OptionError, WeftError
+from weft.model.regular_file import read_regular
 from weft.model.schema import Schema, did_you_mean
 from weft.net.config import BrokerConfig
 from weft.routing.registry import make_table
@@ -28,6 +29,7 @@ NUMBER = SubNumber(1)  # of a subscription that has its session to itself, as cl
 _COLUMNS = ("session", "subscription", "owner", "id", "filter")
 _ROWS = 10_000  # that are read at once
 _BYTES = 1 << 20
+_MOST_FACTS = 64 << 20  # bytes of the facts
 
 
 class InitialSubscription(NamedTuple):
@@ -140,7 +142,7 @@ def _options(config: BrokerConfig) -> dict[str, Any]:
         return {}
     try:
         space: Any = read_space(loaded.model, loaded.parameters)
-    except (WeftError, ValueError) as error:
+    except (WeftError, ValueError, TypeError, OverflowError) as error:
         raise OptionError(f"{config.load / FACTS}: {error}") from None
     return {"spaces": space.groups} if loaded.model == "mics" else {"space": space}
 
@@ -149,8 +151,8 @@ def _facts(place: Path) -> dict[str, Any]:
     """The facts of an aggregation: a line of JSON for each, in one file or several."""
     files = sorted(place.glob("*.json")) if place.is_dir() else [place]
     try:
-        lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [line for file in files for line in read_regular(file, _MOST_FACTS).decode().splitlines()]
         found = [json.loads(line) for line in lines]
         return {each["name"]: json.loads(each["json"]) for each in found}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise OptionError(f"{place} cannot be read: {error}") from None

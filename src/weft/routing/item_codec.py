@@ -44,6 +44,7 @@ from weft.routing.table import Item
 
 MAX_WRITTEN = WRITTEN * MAX_TEXT  # bytes of the text of an admitted filter, as Weft writes it
 MAX_INT = (1 << 63) - 1  # what both ends store in 64 bits
+_REMEMBERED = 1_024  # characters; a longer text is kept until the next one is written
 _LONG = MAX_TEXT // 8  # a longer text could exceed the limit when it is rewritten: no constant grows eightfold
 _MAX_LABELS = MAX_TEXT  # bytes per label set
 
@@ -107,7 +108,7 @@ class FilterItems:
             raise _foreign(item, "a filter or a normal form")
         if is_longer(text, most):
             raise FilterTooComplexError(f"the filter's text is longer than {most} bytes; split the filter")
-        if len(text) > _LONG:
+        if len(text) > _REMEMBERED:
             self._latest = item, text
         return text
 

@@ -79,13 +79,25 @@ class Categories:
             for subject, allowed in residuals.items()
             if isinstance(subject, Called) and subject.names == (self.name,)
         ]
-        for text, cell in self._known.items():
-            if text in strings and all(subject.outcome({self.name: text}) in allowed for subject, allowed in asked):
-                found.append((cell, cell))
         points = None if strings.terms else interval.points(strings.line)
-        if points is None or any(text not in self._known for text in points):
+        texts = self._known if points is None else [text for text in points if text in self._known]
+        for text in texts:
+            among = points is not None or text in strings
+            if among and all(subject.outcome({self.name: text}) in allowed for subject, allowed in asked):
+                found.append((self._known[text], self._known[text]))
+        if points is None or len(texts) < len(points):
             found.append((self.size - 1, self.size - 1))
         return joined(found)
+
+    def tests(self, values: ValueSet, residuals: Residuals) -> int:
+        """How many tests `intervals` makes at most."""
+        called = sum(isinstance(subject, Called) and subject.names == (self.name,) for subject in residuals)
+        return len(self._known) * (1 + len(values.strings.terms) + called)
+
+    def around(self, values: ValueSet) -> list[CellInterval]:
+        """As `intervals`, without a test: all cells of strings if there is any string."""
+        found = [(ABSENT, ABSENT)] if values.absent or has_others(values, ColumnPart.STRINGS) else []
+        return joined([*found, (1, self.size - 1)] if values.strings else found)
 
     def spans(self, part: ColumnPart, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
         """The first and last cell of each interval."""

@@ -80,9 +80,9 @@ class ContentSpace:
             order, most, grid = json.loads(text)
             if not isinstance(most, int):
                 raise ValueError(f"the cap {most!r} is not an integer")
-        except (TypeError, ValueError, RecursionError) as error:
+            return ContentSpace(Grid.from_parameters(grid), order, most)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise SchemaError(f"not the parameters of a content space: {error}; write them with to_json()") from None
-        return ContentSpace(Grid.from_parameters(grid), order, most)
 
     def index(self, event: AnyEvent) -> int:
         """The index of an event's cell."""

@@ -12,10 +12,8 @@ integers, it holds for events that conform to that schema. A network must use on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,6 +34,7 @@ from weft.model.schema import Schema, did_you_mean
 from weft.model.value import Type
 from weft.space import partition
 from weft.space.categories import Categories
+from weft.space.cells_met import CellsMet
 from weft.space.dimension import CellInterval, GridDimension
 from weft.space.line_cells import LineCells
 
@@ -186,29 +185,13 @@ class Grid:
     def _gather(self, boxes: Iterable[tuple[int, Box]], most: int) -> CellBoxes:
         found: list[tuple[CellInterval, ...]] = []
         rows: list[int] = []
+        met = CellsMet(self.dimensions, most)
         for row, box in boxes:
-            covered = list(product(*self._intervals(box, most)))
+            covered = met.boxes(box)
             found += covered
             rows += [row] * len(covered)
         corners = np.array(found, np.int64).reshape(-1, len(self.dimensions), 2)
         return CellBoxes(corners[:, :, 0].copy(), corners[:, :, 1].copy(), np.array(rows, np.int64))
-
-    def _intervals(self, box: Box, most: int) -> list[list[CellInterval]]:
-        """The intervals of a box in each dimension, reduced until their product is at most `most` (or one)."""
-        every: list[list[CellInterval]] = []
-        for dimension in self.dimensions:
-            values = box.sets.get(dimension.name)
-            every.append([(0, dimension.size - 1)] if values is None else dimension.intervals(values, box.residuals))
-        while math.prod(map(len, every)) > max(most, 1):
-            gaps = (
-                (after[0] - before[1], at, place)
-                for at, some in enumerate(every)
-                for place, (before, after) in enumerate(pairwise(some))
-            )
-            _, at, place = min(gaps)
-            some = every[at]
-            every[at] = [*some[:place], (some[place][0], some[place + 1][1]), *some[place + 2 :]]
-        return every
 
 
 def _boxes(region: Region | str) -> tuple[Box, ...]:
@@ -235,7 +218,13 @@ def _chosen(schema: Schema, names: Iterable[str] | None, cells: int | Mapping[st
 def _dimension(form: Sequence[Any]) -> GridDimension:
     match form:
         case ["line", str() as name, kind, cuts, labels]:
-            return LineCells(name, Type(kind), tuple((value, int(side)) for value, side in cuts), tuple(labels))
+            return LineCells(name, Type(kind), tuple((value, int(side)) for value, side in cuts), _texts(labels))
         case ["categories", str() as name, groups]:
-            return Categories(name, tuple(tuple(group) for group in groups))
+            return Categories(name, tuple(_texts(group) for group in groups))
     raise ValueError("a dimension is neither a line nor categories")
+
+
+def _texts(several: Any) -> tuple[str, ...]:
+    if not isinstance(several, list | tuple) or not all(isinstance(each, str) for each in several):
+        raise ValueError("categories and labels must be lists of strings")
+    return tuple(several)

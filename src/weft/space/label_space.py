@@ -26,6 +26,7 @@ from weft.algebra.relate import Region
 from weft.errors import LabelError, SchemaError
 from weft.index.base import AnyEvent
 from weft.kernels.arrays import Ints, Mask
+from weft.model.door import shown
 from weft.model.schema import Schema
 from weft.space.dimension import is_integer
 from weft.space.grid import CellBoxes, Grid
@@ -34,7 +35,8 @@ from weft.space.labels import MOST_BITS, LabelCode, LabelSets
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_LABELS = 256  # of one subscription
+MOST_LABELS = 256  # of one subscription, by default
+MOST_ALLOWED = 1 << 16  # of one subscription: more could not be sent
 PARTS = 2  # an attribute drops none, half or all of its bits, so levels are few
 MOST_ATTRIBUTES = MOST_BITS // 2  # of one application: each takes at least one bit for its granule and one for the mark
 _GRANULES = 64  # of each attribute, by default
@@ -69,9 +71,12 @@ class LabelSpace:
         object.__setattr__(self, "grids", tuple(self.grids))
         if not self.grids:
             raise LabelError("a label space needs at least one grid; give one")
-        for what, number in (("most labels of a filter", self.most), ("parts of an attribute's bits", self.parts)):
-            if not is_integer(number) or number < 1:
-                raise LabelError(f"the {what} is {number!r}; give an integer of 1 or more")
+        for what, number, limit in (
+            ("most labels of a filter", self.most, MOST_ALLOWED),
+            ("parts of an attribute's bits", self.parts, MOST_BITS),
+        ):
+            if not is_integer(number) or not 1 <= number <= limit:
+                raise LabelError(f"the {what} is {shown(number)}; give an integer from 1 to {limit}")
         object.__setattr__(self, "codes", tuple(LabelCode(grid.shape, self.parts) for grid in self.grids))
         object.__setattr__(self, "width", max(_WIDTH, *(code.size for code in self.codes)))
         if self.width + (len(self.grids) - 1).bit_length() > MOST_BITS:
@@ -130,7 +135,7 @@ class LabelSpace:
             if type(most) is not int or type(parts) is not int:
                 raise ValueError("the cap and the parts must be integers")
             return LabelSpace([Grid.from_parameters(grid) for grid in grids], most, parts)
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise SchemaError(f"not the parameters of a label space: {error}; write them with to_json()") from None
 
     # -- subscriptions -----------------------------------------------------------------------------
@@ -184,21 +189,21 @@ class LabelSpace:
         for application in np.unique(applications).tolist():
             columns = (applications == application).nonzero()[0]
             code = self.codes[application]
-            drops = [code.drops(level & self._below) for level in levels[columns].tolist()]
+            drops = code.drops_of(levels[columns] & self._below)
             out[:, columns] = code.of_cells(cells[application], drops, application << self.width)
         return out
 
     def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:
-        """The labels of one event at these levels."""
-        cells: dict[int, Ints] = {}
-        found = []
-        for level in levels.tolist():
-            application = level >> self.width
+        """The labels of one event at these levels. Cost: O(levels x attributes)."""
+        out = levels.copy()
+        applications = levels >> self.width
+        for application in np.unique(applications).tolist():
+            mine = applications == application
             code = self.codes[application]
-            if application not in cells:
-                cells[application] = np.array(self.grids[application].cell(event), np.int64)
-            drops = np.array(code.drops(level & self._below), np.int64)
-            found.append(level + int(((cells[application] >> drops) << code.places).sum()))
+            cells = np.array(self.grids[application].cell(event), np.int64)
+            drops = code.drops_of(levels[mine] & self._below)
+            out[mine] += ((cells >> drops) << code.places).sum(axis=1)
+        found: list[int] = out.tolist()
         return found
 
     # -- labels ------------------------------------------------------------------------------------

@@ -142,6 +142,19 @@ class LabelCode:
         """How many bits of each attribute a label drops."""
         return tuple(drop for _, drop in self._fields(label))
 
+    def drops_of(self, levels: Ints) -> Ints:
+        """`drops` of many levels, one row each. A level is the label of cell 0, which has only marks.
+
+        Cost: O(levels x attributes).
+        """
+        if not self.parts:
+            return np.zeros((len(levels), len(self.granules)), np.int64)
+        marks = (levels[:, None] >> self.places) & ((2 << self.bits) - 1)
+        if not marks.all():
+            raise LabelError("a level is not of this code: an attribute has no mark; use levels of this space")
+        drops: Ints = self.bits - (np.frexp(marks.astype(np.float64))[1] - 1)
+        return drops
+
     def text(self, label: int) -> str:
         """A label as the paper writes it, with a star for each dropped bit.
 

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from weft.errors import TuningError, WeftError
 from weft.interest.label_filter import FilterShape
+from weft.interest.label_twin import MOST_COUNTERS
+from weft.model.regular_file import read_regular
 from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
 from weft.space.curve_groups import CurveGroups
@@ -19,6 +21,7 @@ from weft.tuning.budget import CostBudget, LinkFigures
 
 _FORM = "weft tuning"
 _VERSION = 1
+_MOST_BYTES = 64 << 20  # of a file
 
 Space = TypeVar("Space", bound=CellSpace)
 
@@ -80,6 +83,8 @@ class Tuned(Generic[Space]):
             if form["version"] != _VERSION:
                 raise ValueError(f"its version is {form['version']!r}, and only {_VERSION} is supported")
             shape = None if form["filter"] is None else FilterShape(*map(_whole, form["filter"]))  # type: ignore[arg-type]
+            if shape is not None and shape.size > MOST_COUNTERS:
+                raise ValueError(f"its filter has {shape.size} counters; at most {MOST_COUNTERS} are supported")
             rate = float(form["rate"])
             if not 0 < rate <= 1:
                 raise ValueError(f"its rate {rate} is not a share")
@@ -96,7 +101,7 @@ class Tuned(Generic[Space]):
             )
         except KeyError as error:
             raise TuningError(f"not a tuning file: it has no {error}; write one with to_json()") from None
-        except (WeftError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (WeftError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise TuningError(f"not a tuning file: {error}; write one with to_json()") from None
 
     def save(self, path: str | Path) -> None:
@@ -107,7 +112,7 @@ class Tuned(Generic[Space]):
     def load(path: str | Path) -> Tuned[Any]:
         """The tuning in a file. Raises TuningError that names the file."""
         try:
-            return Tuned.from_json(Path(path).read_text(encoding="utf-8"))
+            return Tuned.from_json(read_regular(Path(path), _MOST_BYTES).decode())
         except (OSError, UnicodeDecodeError) as error:
             raise TuningError(f"{path} cannot be read: {error}") from None
         except TuningError as error:

@@ -26,6 +26,7 @@ from weft.model.schema import Schema
 from weft.model.split_dict import SplitDict
 from weft.routing.covering.cover_node import CoverNode, LinkMask, hang, splice_out, unhang
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
+from weft.routing.covering.form_pairs import FormPairs
 from weft.routing.covering.root_index import RootIndex, tag_of
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
@@ -64,6 +65,11 @@ class LinkCovers:
         """The total number of filter pairs compared."""
         return self._root_index.index.compared
 
+    @property
+    def pairs(self) -> FormPairs:
+        """What was compared with the newest filter."""
+        return self._root_index.pairs
+
     # -- changes ----------------------------------------------------------------------------------
 
     def node(self, item: Filter | NormalForm, extent: Extent) -> CoverNode:
@@ -82,6 +88,7 @@ class LinkCovers:
         times = node.holders.get(source, 0)
         node.holders[source] = times + 1
         if not times:
+            self.pairs.clear()
             wanted = self._wanted(node)
             if node.leaving & wanted:
                 node.leaving &= ~wanted

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
-from weft.algebra.relate import as_form, covers_within
+from weft.algebra.relate import as_form
 from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.cover_node import CoverNode, LinkMask
 from weft.routing.covering.extent import AxisSpan, Extents
+from weft.routing.covering.form_pairs import FormPairs
 
 _TAGGED = 63  # links with a bit of their own in the index; all others share the last
 _SHARED = 1 << _TAGGED
@@ -27,6 +28,7 @@ class RootIndex:
     def __init__(self, schema: Schema | None, extents: Extents) -> None:
         self.index = CoverIndex()
         self.nodes: PagedDict[CoverRow, CoverNode] = PagedDict()
+        self.pairs = FormPairs(schema)
         self._schema = schema
         self._extents = extents
 
@@ -49,7 +51,7 @@ class RootIndex:
                 budget.charge(len(self._extents.spans(node.key)))
         if budget.left <= 0:
             return False
-        return covers_within(self._form(wide), self._form(narrow), self._schema, budget)
+        return self.pairs.covers(self._form(wide), self._form(narrow), budget)
 
     def _form(self, node: CoverNode) -> NormalForm:
         return as_form(node.item, self._schema) if node.form is None else node.form

@@ -37,6 +37,6 @@ class LabelsHeard(dict[Link, HeardLabels]):
 
     @staticmethod
     def _matches(heard: HeardLabels, labels: Ints, levels: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        if not heard.levels.size:
+        if not heard.levels.size and not heard.everything:
             return np.zeros(len(labels), np.bool_)
         return heard.match_labels(labels[:, np.searchsorted(levels, heard.levels)])

@@ -1,4 +1,6 @@
-"""Label sets compared with advertisements, by cells. Law: False only when disproved: they share no cell."""
+"""Label sets compared with advertisements, by cells. Laws: False only when disproved: they share no cell; a comparison
+is bounded, whatever is compared.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,10 @@ from weft.routing.table import Item
 from weft.space.grid import CellBoxes
 from weft.space.label_sides import Corners, LabelSides
 from weft.space.label_space import LabelSpace
+
+_MOST_LABELS = 4_096  # of a set that is compared; a larger one meets every advertisement
+_MOST_COMPARED = 1 << 22  # labels times boxes times attributes
+_AT_ONCE = 1 << 16  # of these
 
 
 class _Advertisement:
@@ -38,8 +44,14 @@ class _Advertisement:
         if not self._form:
             return False
         boxes = self.boxes(corners.side, sides)[corners.application]
-        meeting = (corners.lows[:, None] <= boxes.highs[None]) & (corners.highs[:, None] >= boxes.lows[None])
-        return bool(meeting.all(axis=2).any())
+        if len(corners.lows) * boxes.lows.size > _MOST_COMPARED:
+            return True  # not disproved
+        together = max(1, _AT_ONCE // boxes.lows.size)
+        for at in range(0, len(corners.lows), together):
+            lows, highs = (each[at : at + together, None] for each in (corners.lows, corners.highs))
+            if ((lows <= boxes.highs) & (highs >= boxes.lows)).all(axis=2).any():
+                return True
+        return False
 
 
 class LabelOverlap:
@@ -51,7 +63,9 @@ class LabelOverlap:
     def see(self, item: Item) -> list[Corners] | None:
         """The boxes of cells of labels."""
         try:
-            return self._sides().corners(item.labels) if isinstance(item, LabelSet) else None
+            if isinstance(item, LabelSet) and len(item.labels) <= _MOST_LABELS:
+                return self._sides().corners(item.labels)
+            return None
         except WeftError:
             return None
 

@@ -205,7 +205,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             sides = LabelSides.of(LabelSpace.from_json(kept["space"]), kept["side"])
             coming = kept["coming"]
             self.sides = sides if coming is None else sides.beside(LabelSpace.from_json(coming))
-        except (KeyError, TypeError, ValueError, SchemaError, LabelError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, SchemaError, LabelError) as error:
             raise LocalProtocolError(
                 f"these are not the settings of a table of labels: {error}; pass those that `settings` returned"
             ) from None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.algebra.box import NormalForm
+from weft.algebra.budget import Budget
 from weft.errors import WeftError
 from weft.language.ast import Filter
 from weft.merging import FilterMerging, MergeBudget
@@ -23,6 +24,7 @@ from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.filter_relation import Boxed, FilterRelation
 from weft.routing.covering.cover_node import CoverNode
+from weft.routing.covering.form_pairs import FormPairs
 from weft.routing.item_codec import ItemCodec
 
 MergedItem = MergeItem[Any]
@@ -50,11 +52,11 @@ class SendableMerging(FilterMerging):
 class SharedForms(FilterRelation):
     """The relation of all links of a table: what one link has made of a filter serves the next."""
 
-    def __init__(self, schema: Schema | None) -> None:
+    def __init__(self, schema: Schema | None, pairs: FormPairs) -> None:
         super().__init__(schema, search=LIMITS.steps // 5)
+        self._pairs = pairs  # shared with the forest of the table
         self._recent: dict[int, tuple[Any, Boxed]] = {}  # by the identity of the filter; the oldest goes
         self._room = _MOST_RECENT
-        self._compared: dict[tuple[int, int], tuple[Boxed, Boxed, bool]] = {}  # of the newest filter, by identity
 
     def make(self, thing: Any, form: NormalForm | None = None) -> Boxed:
         """The filter's normal form and hull; `form` is the normal form, if it is known."""
@@ -62,7 +64,6 @@ class SharedForms(FilterRelation):
         if known is not None and known[0] is thing:
             return known[1]
         made = super().make(thing if form is None else form)
-        self._compared.clear()
         self._recent[id(thing)] = thing, made
         self._room -= _weight(made)
         while self._room < 0:
@@ -70,17 +71,14 @@ class SharedForms(FilterRelation):
         return made
 
     def comparing(self) -> Callable[[Boxed, Boxed], bool]:
-        """`covers` within the steps of a search; the next link gets the answers that the last one got."""
-        covers_in_search = super().comparing()
+        """`covers` within the steps of a search; a link gets the answers that the forest and other links got."""
+        budget = Budget(self.search)
 
-        def covers_once(wide: Boxed, narrow: Boxed) -> bool:
-            key = id(wide), id(narrow)
-            known = self._compared.get(key)
-            if known is None:
-                known = self._compared[key] = wide, narrow, covers_in_search(wide, narrow)
-            return known[2]
+        def covers_in_search(wide: Boxed, narrow: Boxed) -> bool:
+            self.comparisons += 1
+            return budget.left > 0 and self._pairs.covers(wide.form, narrow.form, budget)
 
-        return covers_once
+        return covers_in_search
 
 
 def _weight(made: Boxed) -> int:

@@ -44,7 +44,7 @@ class MergingTable(CoveredTable[MergedItem]):
         self.budget = budget
         self.lazy = lazy
         self.outgoing: dict[MergedInterface, MergedTold] = {}
-        self._forms = SharedForms(self.schema)
+        self._forms = SharedForms(self.schema, self.covers.pairs)
 
     @property
     def exactness(self) -> Exactness:

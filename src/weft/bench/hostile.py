@@ -240,10 +240,10 @@ CASES = (
     ),
     Case(
         "covers_not_equal",
-        (8, 16, 30),
+        (8, 16, 24),
         lambda n: _pair(covers, _unequal(n, 1), _unequal(n, 2)),
         100,
-        {16: 0.01, 30: 4.7},
+        {16: 0.01},
     ),
     Case("covers_cutters", (18, 36, 72), _cutters, 200),
     Case("merge_boxes", (8, 16, 32), _merge, 200, {32: 15.0}),
@@ -261,7 +261,7 @@ CASES = (
                 150,
                 _slow(model, 250),
             ),
-            Case(f"{model}_boxes", (45, 90, 175), _table(model, hostile_routing.boxes), 150),
+            Case(f"{model}_boxes", (30, 60, 125), _table(model, hostile_routing.boxes), 150),
         )
     ),
 )

@@ -243,9 +243,11 @@ def hostile_filters() -> dict[str, Callable[[int], str]]:
         "prefixes": lambda n: _fit((f"s LIKE '{word[:4]}%'" for word in words(n, LIMITS.likes)), " OR "),
         "contains": lambda n: _fit((f"s LIKE '%{word}%'" for word in words(n, 250)), " OR "),
         "comparisons": lambda n: _fit((f"(a{k % 50} > {k + n} AND b < {k})" for k in range(half)), " OR "),
-        "boxes": lambda n: _fit(boxes(n, "xyz", 250, 30), " OR "),
+        "boxes": lambda n: _fit(boxes(n, "xyz", LIMITS.sets // 3, 30), " OR "),
         "wide_boxes": lambda n: _fit(boxes(n, ("x", "y", "z", "n", "m"), LIMITS.sets // 5, 300), " OR "),
-        "boxes_and_list": lambda n: f"({_fit(boxes(n, 'xyz', 250, 30), ' OR ')}) AND s IN ({_listed(words(n, 4_000))})",
+        "boxes_and_list": lambda n: (
+            f"({_fit(boxes(n, 'xyz', LIMITS.sets // 4, 30), ' OR ')}) AND s IN ({_listed(words(n, 4_000))})"
+        ),
         "unequal_boxes": lambda n: _fit(unequal(n), " OR "),
         "own_attributes": lambda n: _fit((f"(a{k} > {n} AND b{k} < 5)" for k in range(250)), " OR "),
         "conjunction": lambda n: excluded(n, names),

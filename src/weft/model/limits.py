@@ -32,7 +32,7 @@ class Limits:
     likes: int = 1_024  # LIKE and ILIKE tests in a filter's text
     calls: int = 512  # of predicates in a filter's text
     boxes: int = 256  # of a normal form
-    sets: int = 896  # attributes that the boxes of a normal form test, summed over the boxes
+    sets: int = 640  # attributes that the boxes of a normal form test, summed over the boxes
     patterns: int = 256  # LIKE patterns of one term, and terms of one attribute in a box
     residuals: int = 256  # comparisons between attributes and predicates in one box
     steps: int = 40_000  # of any operation of the algebra; a step takes half a microsecond or so

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WINDOW = 0.003  # seconds between the beginnings of two turns that store events, under load
 EAGER = 256 << 10  # bytes that are handed on at once, whatever the window says
 _LOOK = 0.010  # seconds over which the load is measured
-_BUSY, _IDLE = 0.75, 0.45  # parts of a processor: above, turns become rarer; below, more frequent
+_BUSY, _IDLE = 0.5, 0.25  # parts of a processor: above, turns become rarer; below, more frequent
 
 _ASK_NOTHING = frozenset({Publish, LinkEvents, Ack})
 

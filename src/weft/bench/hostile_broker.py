@@ -48,7 +48,7 @@ def bounded_schema() -> Schema:
     return Schema.from_dict({"attributes": attributes})
 
 
-class Admission(NamedTuple):
+class AdmissionCost(NamedTuple):
     """Milliseconds of CPU and bytes that an admission took; `refused` is the reason why there was none."""
 
     home: float
@@ -139,7 +139,7 @@ class HostileNetwork:
             broker.log.close()
         shutil.rmtree(self._folder)
 
-    def admit(self, text: str, memory: bool = False) -> Admission:
+    def admit(self, text: str, memory: bool = False) -> AdmissionCost:
         """Subscribe, publish events that make the subscription join the index, and unsubscribe, which is not counted.
 
         With `memory`, bytes are measured in place of time.
@@ -167,16 +167,16 @@ class HostileNetwork:
         if not refused:
             self.home.hear(_CLIENT, encode([Unsubscribe(number)]))  # type: ignore[arg-type]
             self._settle()
-        return Admission(took["home"], max(took[name] for name in NEIGHBOURS), peak, "".join(refused))
+        return AdmissionCost(took["home"], max(took[name] for name in NEIGHBOURS), peak, "".join(refused))
 
-    def worst(self, text: Callable[[int], str], times: int) -> Admission:
+    def worst(self, text: Callable[[int], str], times: int) -> AdmissionCost:
         """The admission of a kind of filter, the least time of some; another of its kind is there already."""
         self.admit(text(0))
         self.home.hear(_CLIENT, encode([Subscribe(next(self._numbers), text(1))]))  # type: ignore[arg-type]
         self._settle()
         found = [self.admit(text(2 + n)) for n in range(times)]
         peak = self.admit(text(2 + times), memory=True).peak / 1e6
-        return Admission(
+        return AdmissionCost(
             min(each.home for each in found), min(each.neighbour for each in found), peak, found[-1].refused
         )
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from weft.errors import EventError
 from weft.model.batch import batch_from_events, events_from_batch
+from weft.model.column import unreadable
 from weft.model.event import Event
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
@@ -240,6 +241,19 @@ def test_text_that_is_no_utf8_is_refused_by_name():
     offsets = pa.py_buffer(np.array([0, 1], np.int32))
     with pytest.raises(EventError, match="attribute 'x' is not valid Unicode text"):
         read(pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")]))
+
+
+def test_the_buffers_of_text_may_have_any_length():
+    offsets = pa.py_buffer(np.array([0, 1, 3], np.int32).tobytes() + b"rest")[:13]
+    column = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc and more")])
+    assert read(column) == ["a", "bc"]
+    assert read(column.slice(1)) == ["bc"]
+
+
+@pytest.mark.parametrize("ends", [[0, 9, 3], [0, -1, 3], [1, 0, 3]])
+def test_text_that_lies_outside_its_buffer_is_never_taken_for_ascii(ends):
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    assert unreadable(pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")]))
 
 
 @pytest.mark.parametrize(

@@ -318,8 +318,8 @@ def _is_ascii(array: Any) -> bool:
     if ends is None or letters is None or not len(array):
         return False
     kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
-    places: npt.NDArray[Any] = np.frombuffer(ends, kind)[array.offset : array.offset + len(array) + 1]
-    if (places[1:] < places[:-1]).any():
+    places: npt.NDArray[Any] = np.frombuffer(ends, kind, len(array) + 1, array.offset * np.dtype(kind).itemsize)
+    if places[0] < 0 or places[-1] > letters.size or (places[1:] < places[:-1]).any():
         return False
     here = np.frombuffer(letters, np.uint8)[places[0] : places[-1]]
     return not len(here) or int(here.max()) < 128

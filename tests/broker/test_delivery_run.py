@@ -51,22 +51,29 @@ def test_a_run_is_written_as_its_deliveries_would_be(
     queue, first, at = numbers
     low = data.draw(st.integers(0, len(events) - 1))
     high = data.draw(st.integers(low + 1, len(events)))
-    run = DeliveryRun(QueueNumber(queue), BatchBytes(a_batch(first, at, events)), low, high, durable=durable)
+    whole = BatchBytes(a_batch(first, at, events))
+    other = whole.run(QueueNumber(7), 0, 1, durable=durable)
+    run = whole.run(QueueNumber(queue), low, high, durable=durable)
     assert run.frames() == encode(run.deliveries())
+    assert other.frames() == encode(other.deliveries()), "runs that are written together are written alike"
+    late = whole.run(QueueNumber(queue), low, high, durable=durable)
+    assert late.frames() == run.frames()
     assert len(run) == len(run.deliveries())
     assert run.last == run.deliveries()[-1]
 
 
 def test_a_delivery_that_fits_no_frame_is_split_as_ever() -> None:
-    run = DeliveryRun(QueueNumber(0), BatchBytes(a_batch(1, 2, [(3, 4, 5), (3, 4, MAX_FRAME // 4)])), 0, 2)
+    whole = BatchBytes(a_batch(1, 2, [(3, 4, 5), (3, 4, MAX_FRAME // 4)]))
+    run, beside = whole.run(QueueNumber(0), 0, 2), whole.run(QueueNumber(1), 0, 1)
     assert run.frames() is None
     assert encode_all([run]) == encode(run.deliveries())
+    assert encode_all([beside]) == encode(beside.deliveries())
 
 
 def test_runs_keep_their_place_among_other_messages() -> None:
-    run = DeliveryRun(QueueNumber(0), BatchBytes(a_batch(1, 2, [(3, 4, 5), (3, 4, 5)])), 0, 2)
+    run = BatchBytes(a_batch(1, 2, [(3, 4, 5), (3, 4, 5)])).run(QueueNumber(0), 0, 2)
     single = a_batch(9, 2, [(1, 1, 1)])
-    other = DeliveryRun(QueueNumber(3), BatchBytes(single), 0, 1).last
+    other = BatchBytes(single).run(QueueNumber(3), 0, 1).last
     messages = [other, run, run, other]
     assert encode_all(messages) == encode([*one_by_one(messages)])
 

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from msgspec import Raw
 
 from weft.broker.admission import read_head
-from weft.broker.delivery_run import DeliveryRun, RecentBytes, first_deliveries
+from weft.broker.delivery_run import RecentBytes, first_deliveries
 from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
@@ -42,14 +42,15 @@ class Delivery:
         state = self._state
         state.tail.append(batch)
         state.end = batch.end
+        many = self._is_many(batch)
         for queue, (low, high) in batch.frames.segments.items():
             if type(queue) is Queue:
                 if queue.live:
-                    self._live(queue, batch, low, high, now)
+                    self._live(queue, batch, low, high, many, now)
                 elif state.end - queue.floor(state.end) > queue.lag:
                     self.lag.check(queue)
-            elif self._sends_run(queue.connection, queue, batch, low, high):
-                run = DeliveryRun(queue.number, self._bytes.of(batch), low, high)
+            elif many and _is_plain(queue, batch) and not queue.connection.paused:
+                run = self._bytes.of(batch).run(queue.number, low, high)
                 state.out.send_all(queue.connection.id, [run])
             else:
                 messages = _deliveries(queue.number, batch, low, high, state.at)
@@ -59,30 +60,32 @@ class Delivery:
                     messages = self._readable(queue, messages)
                 self._lossy(queue, messages)
 
-    def _sends_run(
-        self, connection: Connection, queue: Queue | LossyQueue, batch: EventBatch, low: int, high: int
-    ) -> bool:
-        """Whether frames of a batch go out as one run: there are many, and nothing about queue or events is special."""
-        return high - low >= self._state.limits.run and _is_plain(queue, batch) and not connection.paused
+    def _is_many(self, batch: EventBatch) -> bool:
+        """Whether the deliveries of a batch go out as runs: making a message of each would take longer."""
+        return len(batch.frames.events) >= self._state.limits.run
 
-    def _live(self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now) -> None:
+    def _live(  # noqa: PLR0913, PLR0917 - a part of a batch
+        self, queue: Queue, batch: EventBatch, low: int, high: int, many: bool, now: Now
+    ) -> None:
         """The frames of a batch for a queue that has everything before them."""
         if queue.share or not _is_plain(queue, batch) or self._is_paused(queue.flights[0]):
             queue.live, queue.cursor = False, batch.first
             self.pump(queue, now)
             return
-        sent = self._send_frames(queue.flights[0], batch, low, high)
+        sent = self._send_frames(queue.flights[0], batch, low, high, many)
         if sent < high - low:
             queue.live, queue.cursor = False, Offset(batch.first + batch.frames.events[low + sent])
 
-    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int) -> int:
-        """Send frames of a plain batch for the first time, as far as there is room. Returns how many."""
+    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int, many: bool) -> int:
+        """Send frames of a plain batch for the first time, as far as there is room. Returns how many.
+
+        With `many`, they go out as a run.
+        """
         high = min(high, low + flight.free)
         if high <= low:
             return 0
-        many = high - low >= self._state.limits.run
         events = batch.frames.events[low:high]
-        sizes = self._bytes.of(batch).sizes(low, high) if many else [batch.sizes[event] for event in events]
+        sizes = [batch.sizes[event] for event in events]
         room = flight.room_for(sizes)
         if room < len(events):
             del events[room:], sizes[room:]
@@ -90,8 +93,7 @@ class Delivery:
                 return 0
         number, high = flight.queue_number, low + len(events)
         if many:
-            run = DeliveryRun(number, self._bytes.of(batch), low, high)
-            self._state.out.send_all(flight.connection, [run])
+            self._state.out.send_all(flight.connection, [self._bytes.of(batch).run(number, low, high)])
         else:
             self._state.out.send_all(flight.connection, first_deliveries(number, batch, low, high))
         first = batch.first
@@ -100,10 +102,11 @@ class Delivery:
 
     def loose(self, batch: EventBatch, now: Now) -> None:
         """Events that are not durable: to whoever has room, at most once."""
+        many = self._is_many(batch)
         for queue, (low, high) in batch.frames.segments.items():
             if isinstance(queue, LossyQueue):
-                if self._sends_run(queue.connection, queue, batch, low, high):
-                    run = DeliveryRun(queue.number, self._bytes.of(batch), low, high, durable=False)
+                if many and _is_plain(queue, batch) and not queue.connection.paused:
+                    run = self._bytes.of(batch).run(queue.number, low, high, durable=False)
                     self._state.out.send_all(queue.connection.id, [run])
                     continue
                 loose = _deliveries(queue.number, batch, low, high, now.utc, durable=False)
@@ -111,8 +114,8 @@ class Delivery:
                 continue
             for flight in queue.flights[queue.turn % len(queue.flights) :][:1] if queue.flights else ():
                 connection = self._state.connections[flight.connection]
-                if flight.sub_number is None and self._sends_run(connection, queue, batch, low, high):
-                    run = DeliveryRun(flight.queue_number, self._bytes.of(batch), low, high, durable=False)
+                if many and flight.sub_number is None and _is_plain(queue, batch) and not connection.paused:
+                    run = self._bytes.of(batch).run(flight.queue_number, low, high, durable=False)
                     self._state.out.send_all(flight.connection, [run])
                     break
                 if not connection.paused:
@@ -197,7 +200,7 @@ class Delivery:
             low, high = batch.frames.segments.get(queue, (0, 0))
             if batch.first < queue.cursor:
                 low = bisect_left(batch.frames.events, queue.cursor - batch.first, low, high)
-            sent = self._send_frames(flight, batch, low, high)
+            sent = self._send_frames(flight, batch, low, high, high - low >= self._state.limits.run_behind)
             looked_at += sent
             if sent < high - low:
                 queue.advance(Offset(batch.first + batch.frames.events[low + sent]))

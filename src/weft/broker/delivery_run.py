@@ -1,10 +1,13 @@
 """Many deliveries of one batch to one queue, as one. Law: a run is written as its deliveries would be, byte by byte.
 
 An event that goes to many connections is copied from the batch into the frames of each, and no object is made for any
-of them. Only first deliveries are in a run, of events that go out as they were matched.
+of them. The runs of a batch that leave in one turn are written together. Only first deliveries are in a run, of events
+that go out as they were matched.
 """
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 import numpy as np
 from msgspec import Raw
@@ -23,26 +26,49 @@ class BatchBytes:
     It takes as much memory as the batch again, so it is not kept with it: see `RecentBytes`.
     """
 
-    __slots__ = ("_sizes", "batch", "head_bytes", "heads", "payload_bytes", "payloads")
+    __slots__ = ("_head_bytes", "_heads", "_payload_bytes", "_payloads", "_unwritten", "batch")
 
     def __init__(self, batch: EventBatch) -> None:
         self.batch = batch
-        self.heads, self.head_bytes = _joined(batch.heads)
-        self.payloads, self.payload_bytes = _joined(batch.payloads)
-        self._sizes = np.array(batch.sizes, np.int64)
+        self._heads, self._head_bytes = _joined(batch.heads)
+        self._payloads, self._payload_bytes = _joined(batch.payloads)
+        self._unwritten: list[DeliveryRun] = []
 
     def __len__(self) -> int:
-        return len(self.head_bytes) + len(self.payload_bytes)
+        return len(self._head_bytes) + len(self._payload_bytes)
 
-    def sizes(self, low: int, high: int) -> list[int]:
-        """The bytes of the events of some frames."""
-        events = self.batch.frames.columns[0][low:high]
-        return self._sizes[events].tolist()  # type: ignore[no-any-return]
+    def run(self, queue: QueueNumber, low: int, high: int, *, durable: bool = True) -> DeliveryRun:
+        """Frames `low` to `high` for the queue that a client knows by a number."""
+        run = DeliveryRun(self, queue, low, high, durable)
+        self._unwritten.append(run)
+        return run
+
+    def write(self) -> None:
+        """Write the runs that are not yet written. None of them is if one of their frames may be too long."""
+        runs, self._unwritten = self._unwritten, []
+        if not runs:
+            return
+        batch = self.batch
+        events, starts = batch.frames.columns
+        table = np.array([(run.low, run.high, run.queue, run.durable) for run in runs], np.int64)
+        measured = np.empty(2, np.int64)
+        measure_frames(table, events, starts, self._heads, self._payloads, measured)
+        most, longest = measured.tolist()
+        if longest > MAX_FRAME:
+            return
+        out, ends = np.empty(most, np.uint8), np.empty(len(runs), np.int64)
+        packed = np.frombuffer(batch.frames.packed, np.uint8)
+        fields = np.array([_TAG, batch.first, batch.at], np.int64)
+        heads, payloads = (self._heads, self._head_bytes), (self._payloads, self._payload_bytes)
+        write_frames(table, events, starts, packed, *heads, *payloads, fields, out, ends)
+        begin = 0
+        for run, end in zip(runs, ends.tolist(), strict=True):
+            run.written = out[begin:end].tobytes()
+            begin = end
 
 
 def _joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    begins = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=begins[1:])
+    begins = np.fromiter(accumulate(map(len, parts), initial=0), np.int64, len(parts) + 1)
     return begins, np.frombuffer(b"".join(parts), np.uint8)
 
 
@@ -69,15 +95,15 @@ class RecentBytes:
 
 
 class DeliveryRun:
-    """Frames `low` to `high` of a batch for the queue that a client knows by a number."""
+    """Frames `low` to `high` of a batch for the queue that a client knows by a number: see `BatchBytes.run`."""
 
-    __slots__ = ("_bytes", "batch", "durable", "high", "low", "queue")
+    __slots__ = ("_bytes", "durable", "high", "low", "queue", "written")
 
-    def __init__(self, queue: QueueNumber, whole: BatchBytes, low: int, high: int, *, durable: bool = True) -> None:
+    def __init__(self, whole: BatchBytes, queue: QueueNumber, low: int, high: int, durable: bool) -> None:
         self.queue = queue
-        self.batch = whole.batch
         self.low, self.high = low, high
         self.durable = durable
+        self.written: bytes | None = None
         self._bytes = whole
 
     def __len__(self) -> int:
@@ -85,40 +111,18 @@ class DeliveryRun:
 
     def deliveries(self) -> list[Deliver]:
         """The same as messages."""
-        return first_deliveries(self.queue, self.batch, self.low, self.high, durable=self.durable)
+        return first_deliveries(self.queue, self._bytes.batch, self.low, self.high, durable=self.durable)
 
     @property
     def last(self) -> Deliver:
         """The last delivery."""
-        return first_deliveries(self.queue, self.batch, self.high - 1, self.high, durable=self.durable)[0]
+        return first_deliveries(self.queue, self._bytes.batch, self.high - 1, self.high, durable=self.durable)[0]
 
     def frames(self) -> bytes | None:
-        """The deliveries as bytes; None if one of them may be longer than a frame."""
-        batch, whole = self.batch, self._bytes
-        events, starts = batch.frames.columns
-        measured = np.empty(2, np.int64)
-        measure_frames(self.low, self.high, events, starts, whole.heads, whole.payloads, measured)
-        most, longest = measured.tolist()
-        if longest > MAX_FRAME:
-            return None
-        first = batch.first if self.durable else 0
-        fields = np.array([_TAG, self.queue, first, self.durable, batch.at], np.int64)
-        out = np.empty(most, np.uint8)
-        packed = np.frombuffer(batch.frames.packed, np.uint8)
-        size = write_frames(
-            self.low,
-            self.high,
-            events,
-            starts,
-            packed,
-            whole.heads,
-            whole.head_bytes,
-            whole.payloads,
-            whole.payload_bytes,
-            fields,
-            out,
-        )
-        return out[:size].tobytes()
+        """The deliveries as bytes; None if one of them, or of a run that left with it, may be longer than a frame."""
+        if self.written is None:
+            self._bytes.write()
+        return self.written
 
 
 def first_deliveries(

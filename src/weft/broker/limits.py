@@ -40,7 +40,8 @@ class ClientLimits:
     tail: int = 64 << 20  # bytes of recent events that are kept in memory
     floors: int = 50_000  # after which acknowledgements are stored
     changes: int = 8  # of subscriptions that are made for a connection in one turn: some tenths of a millisecond each
-    run: int = 24  # deliveries of a batch to a queue; so many are written as one
+    run: int = 48  # deliveries of a batch, to all queues; so many are written together
+    run_behind: int = 12  # the same for a queue that is behind
     turn: int = 2_000  # events that are read from the log in one turn
     hello: int = 10_000_000  # a connection must have said hello by then
     idle: int = 0  # a connection that is silent for longer is closed; 0 is never

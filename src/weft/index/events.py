@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _EXACT = 2**53
 _FEW_NAMES = 64
+_FLOATS, _TEXTS = {float, type(None)}, {str, type(None)}
 
 
 class EventColumns:
@@ -34,14 +35,16 @@ class EventColumns:
         self,
         size: int,
         columns: Mapping[str, TypedColumn],
-        mixed: Mapping[str, list[Value | None]],
-        strings: Mapping[str, Any] | None = None,
+        strings: Mapping[str, Any],
+        texts: Mapping[str, list[Any]],
+        mixed: Mapping[str, list[Any]],
     ) -> None:
         self.size = size
         self.columns = columns
+        self.strings = strings  # columns that are strings in Arrow
+        self.texts = texts  # columns that are lists of strings; None where there is none
         self.mixed = mixed  # columns with values of several types
-        self.strings = strings or {}  # columns that are strings in Arrow
-        self._lists: dict[str, list[Value | None]] = dict(mixed)
+        self._lists: dict[str, list[Value | None]] = {**texts, **mixed}
 
     @staticmethod
     def of(
@@ -63,16 +66,21 @@ class EventColumns:
         if schema is not None:
             strings = {name: array for name, array in strings.items() if _is(schema, name, Type.STRING)}
             columns = {name: _conformed_column(column, schema.get(name)) for name, column in columns.items()}
-        return EventColumns(batch.num_rows, columns, {}, strings)
+        return EventColumns(batch.num_rows, columns, strings, {}, {})
 
     def has(self, name: str) -> bool:
         """Whether any event may have the attribute."""
-        return name in self.columns or name in self.strings or name in self.mixed
+        return name in self.columns or name in self.strings or name in self._lists
 
     def write(self, name: str, dimension: CodeDimension, codes: Codes, dim: int) -> None:
         """The codes of a column into codes[:, dim]; a column that the batch does not have is absent."""
         if name in self.strings:
             codes[:, dim] = dimension.codes_of_strings(self.strings[name])
+            return
+        if name in self.texts:
+            known, code = dimension.texts, dimension.code_of_string
+            texts = self.texts[name]
+            codes[:, dim] = [known.get(text) or (ABSENT if text is None else code(text)) for text in texts]
             return
         if name in self.mixed:
             codes[:, dim] = [dimension.code(value) for value in self.mixed[name]]
@@ -90,14 +98,13 @@ class EventColumns:
                 else:
                     dimension.write_numbers(column.values.astype(np.float64), codes, dim)
             case Type.STRING:
-                known, code = dimension.texts, dimension.code_of_string
-                texts = column.values.tolist()
-                codes[:, dim] = [known.get(text) or (ABSENT if text is None else code(text)) for text in texts]
+                code = dimension.code_of_string
+                codes[:, dim] = [ABSENT if text is None else code(text) for text in column.values.tolist()]
             case Type.BOOL:
                 codes[:, dim] = np.where(column.values, TRUE, FALSE)
             case Type.TIMESTAMP:
                 codes[:, dim] = dimension.codes_of_moments(column.values.astype(np.int64))
-        if column.absent.any():
+        if np.count_nonzero(column.absent):
             codes[column.absent, dim] = ABSENT
 
     def values(self, name: str) -> list[Value | None]:
@@ -169,28 +176,16 @@ def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedC
 
 def _of_events(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> EventColumns:
     columns: dict[str, TypedColumn] = {}
-    mixed: dict[str, list[Value | None]] = {}
+    texts: dict[str, list[Any]] = {}
+    mixed: dict[str, list[Any]] = {}
     for name in names if len(names) <= _FEW_NAMES else frozenset(names) & frozenset[str]().union(*rows):
         values = [row.get(name) for row in rows]
-        column = _typed(values)
-        if column is None:
-            mixed[name] = values
+        kinds = set(map(type, values))
+        if kinds <= _FLOATS:
+            floats = np.array(values, np.float64)
+            columns[name] = TypedColumn(Type.FLOAT, floats + 0.0, np.isnan(floats))
+        elif kinds <= _TEXTS:
+            texts[name] = values
         else:
-            columns[name] = column
-    return EventColumns(len(rows), columns, mixed)
-
-
-_NONE = type(None)
-
-
-def _typed(values: list[Value | None]) -> TypedColumn | None:
-    """The column, if its values are all floats, all strings or all absent; others are taken one by one."""
-    kinds = set(map(type, values))
-    if kinds <= {float, _NONE}:
-        floats = np.array(values, np.float64) if values else np.zeros(0)
-        return TypedColumn(Type.FLOAT, floats + 0.0, np.isnan(floats))
-    if kinds <= {str, _NONE}:
-        texts = np.empty(len(values), object)
-        texts[:] = values
-        return TypedColumn(Type.STRING, texts, np.array([value is None for value in values], bool))
-    return None
+            mixed[name] = values
+    return EventColumns(len(rows), columns, {}, texts, mixed)

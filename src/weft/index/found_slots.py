@@ -5,6 +5,7 @@ those of an event next to each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +99,8 @@ class FoundPart(NamedTuple):
     @staticmethod
     def of(parts: Sequence[FoundSlots], tail: Matches | None, events: int) -> FoundPart:
         """What so many events have in all views."""
+        if len(parts) == 1 and tail is None and parts[0].plain:
+            return FoundPart(parts, None, parts[0].offsets)
         counts = np.zeros(events, np.int64)
         for part in parts:
             part.add_counts(counts)
@@ -127,11 +130,11 @@ class FoundPart(NamedTuple):
 
 def matches_of(pieces: Sequence[FoundPart], given: Ids | None) -> Matches:
     """The matches of pieces that follow each other; ids are written when they are asked for, to `given` if they fit."""
-    ends = np.cumsum([0, *(int(piece.offsets[-1]) for piece in pieces)])
-    offsets = np.concatenate(
-        [np.zeros(1, np.int64), *(piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False))]
-    )
-    total = int(ends[-1])
+    if len(pieces) == 1:
+        ends, offsets = [0, int(pieces[0].offsets[-1])], pieces[0].offsets
+    else:
+        ends, offsets = _chained(pieces)
+    total = ends[-1]
 
     def write() -> Ids:
         ids: Ids = RESULTS.array(total, np.int64) if given is None or len(given) < total else given[:total]
@@ -140,3 +143,12 @@ def matches_of(pieces: Sequence[FoundPart], given: Ids | None) -> Matches:
         return ids
 
     return Matches(offsets, write if total else np.zeros(0, np.int64))
+
+
+def _chained(pieces: Sequence[FoundPart]) -> tuple[list[int], Offsets]:
+    """Where the matches of each piece end, and where those of each event begin."""
+    ends = [*accumulate((int(piece.offsets[-1]) for piece in pieces), initial=0)]
+    offsets = np.concatenate(
+        [np.zeros(1, np.int64), *(piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False))]
+    )
+    return ends, offsets

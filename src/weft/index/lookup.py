@@ -68,7 +68,8 @@ class Lookup:
         aside: dict[int, EventError] = {}
         parts = [self._columns(version, piece) for piece in portions(version, batch, self._schema, aside)]
         found = matches_of(parts, out).without(aside)
-        self._tally(len(found), int(found.offsets[-1]), int(np.count_nonzero(found.counts)))
+        ends = found.offsets
+        self._tally(len(found), int(ends[-1]), int(np.count_nonzero(ends[1:] != ends[:-1])))
         return found if by is None else labelled(found, by)
 
     def _tally(self, events: int, matches: int, wanted: int) -> None:

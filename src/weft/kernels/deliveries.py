@@ -135,43 +135,48 @@ def _copy(source, begin, end, out, at):
 
 
 @jit
-def measure_frames(low, high, events, starts, heads, payloads, sizes):
-    """Write to `sizes` (int64) how many bytes frames `low` to `high` take at most, and the longest of them.
+def measure_frames(runs, events, starts, heads, payloads, sizes):
+    """Write to `sizes` (int64) how many bytes the frames of all runs take at most, and the longest of them.
 
-    The head of event e is from heads[e] to heads[e + 1] (int64), and its payload likewise.
+    A run (a row of int64) has the first of its frames, the one after its last, and what `write_frames` asks for. The
+    head of event e is from heads[e] to heads[e + 1] (int64), and its payload likewise.
     """
     total = longest = 0
-    for frame in range(low, high):
-        event = events[frame]
-        body = heads[event + 1] - heads[event] + payloads[event + 1] - payloads[event]
-        size = MOST_BEFORE + _PAYLOAD + starts[frame + 1] - starts[frame] + body
-        total += size
-        longest = max(longest, size)
+    for run in range(len(runs)):
+        for frame in range(runs[run, 0], runs[run, 1]):
+            event = events[frame]
+            body = heads[event + 1] - heads[event] + payloads[event + 1] - payloads[event]
+            size = MOST_BEFORE + _PAYLOAD + starts[frame + 1] - starts[frame] + body
+            total += size
+            longest = max(longest, size)
     sizes[0], sizes[1] = total, longest
 
 
 @jit
-def write_frames(low, high, events, starts, packed, heads, head_bytes, payloads, payload_bytes, fields, out):
-    """Write frames `low` to `high` to `out` (uint8); returns how many bytes they take.
+def write_frames(runs, events, starts, packed, heads, head_bytes, payloads, payload_bytes, fields, out, ends):
+    """Write the frames of all runs to `out` (uint8), and to `ends` (int64) where those of each run end.
 
-    `fields` (int64): the message's tag, the queue's number, the offset of event 0 and what each further one adds to it,
-    and the time. The attempt is 1. Heads and payloads are as for `measure_frames`, with their bytes (uint8).
+    A run has, besides its frames, the queue's number, and 1 if its events have offsets or 0 if they have none. `fields`
+    (int64): the message's tag, the offset of event 0, and the time. The attempt is 1. Heads and payloads are as for
+    `measure_frames`, with their bytes (uint8).
     """
-    tag, queue, first, step, time = fields[0], fields[1], fields[2], fields[3], fields[4]
+    tag, first, time = fields[0], fields[1], fields[2]
     at = 0
-    for frame in range(low, high):
-        event = events[frame]
-        begin = at
-        out[at + 4] = 0x98
-        at = _put_number(out, at + 5, tag)
-        at = _put_number(out, at, queue)
-        at = _put_number(out, at, first + step * event)
-        out[at] = 1
-        at = _put_number(out, at + 1, time)
-        at = _put_length(out, at, starts[frame + 1] - starts[frame])
-        at = _copy(packed, starts[frame], starts[frame + 1], out, at)
-        at = _copy(head_bytes, heads[event], heads[event + 1], out, at)
-        at = _put_length(out, at, payloads[event + 1] - payloads[event])
-        at = _copy(payload_bytes, payloads[event], payloads[event + 1], out, at)
-        _put_wide(out, begin, at - begin - 4, 4)
-    return at
+    for run in range(len(runs)):
+        queue, numbered = runs[run, 2], runs[run, 3]
+        for frame in range(runs[run, 0], runs[run, 1]):
+            event = events[frame]
+            begin = at
+            out[at + 4] = 0x98
+            at = _put_number(out, at + 5, tag)
+            at = _put_number(out, at, queue)
+            at = _put_number(out, at, numbered * (first + event))
+            out[at] = 1
+            at = _put_number(out, at + 1, time)
+            at = _put_length(out, at, starts[frame + 1] - starts[frame])
+            at = _copy(packed, starts[frame], starts[frame + 1], out, at)
+            at = _copy(head_bytes, heads[event], heads[event + 1], out, at)
+            at = _put_length(out, at, payloads[event + 1] - payloads[event])
+            at = _copy(payload_bytes, payloads[event], payloads[event + 1], out, at)
+            _put_wide(out, begin, at - begin - 4, 4)
+        ends[run] = at

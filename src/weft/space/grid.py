@@ -35,7 +35,7 @@ from weft.model.value import Type
 from weft.space import partition
 from weft.space.categories import Categories
 from weft.space.cells_met import CellsMet
-from weft.space.dimension import CellInterval, GridDimension
+from weft.space.dimension import CellInterval, GridDimension, cells_of_texts
 from weft.space.line_cells import LineCells
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class Grid:
                 coded = columns.strings[dimension.name].dictionary_encode()
                 words = np.array([dimension.cell(text) for text in (*coded.dictionary.to_pylist(), None)], np.int64)
                 out[:, at] = words[coded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)]
+            elif dimension.name in columns.texts:
+                out[:, at] = cells_of_texts(columns.texts[dimension.name], dimension.cell)
             elif dimension.name in columns.mixed:
                 out[:, at] = [dimension.cell(value) for value in columns.mixed[dimension.name]]
         return out

@@ -55,6 +55,7 @@ def draw_limits(rng: Random) -> ClientLimits:
     """Limits of a broker's clients and queues."""
     return ClientLimits(
         run=2,
+        run_behind=2,
         window_events=rng.choice((2, 5, 1_000)),
         window_bytes=rng.choice((200, 1 << 20)),
         lag=rng.choice((25, 1 << 40, 1 << 40, 1 << 40)),

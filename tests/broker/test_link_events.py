@@ -9,7 +9,7 @@ from weft.log.base import Offset, SeatId
 def lane_with(*offsets: int) -> EventLane:
     lane = EventLane("north", SeatId(1), Offset(1), window_events=4, window_bytes=1000)
     for offset in offsets:
-        lane.sent(NeighbourEvent(offset, (1, 1, offset), b"head", b""))
+        lane.sent(NeighbourEvent(offset, (1, 1, offset), b"head", b"", 4))
         lane.cursor = Offset(offset + 1)
     return lane
 

@@ -25,6 +25,7 @@ _Plain = bool | Annotated[int, msgspec.Meta(le=INT_MAX)] | float | str | None
 _plain = msgspec.msgpack.Decoder(dict[str, _Plain]).decode
 _any = msgspec.msgpack.Decoder(dict[str, Any])
 _heads = msgspec.msgpack.Decoder(Head)
+_plain_heads = msgspec.msgpack.Decoder(tuple[dict[str, _Plain]])  # without content type and expiry
 _encode = msgspec.msgpack.Encoder().encode
 
 _ONE = b"\x91"  # an array of one: a head without content type and expiry
@@ -77,25 +78,36 @@ class Admission:
         return attributes, b"\x93" + head[1:] + _encode(message.datacontenttype) + _encode(expires), expires
 
     def relayed(self, raw: bytes) -> Admitted:
-        """An event that another broker has admitted, by its head. Raises EventError."""
+        """An event that another broker has admitted, by its head. Raises EventError. Cost: as `admit`."""
+        try:
+            (attributes,) = _plain_heads.decode(raw)
+            if tuple(attributes) in self._shapes:
+                return attributes, bytes(raw), NEVER
+        except (ValueError, RecursionError):
+            pass  # a closer look will tell
         try:
             head = _heads.decode(raw)
         except (ValueError, RecursionError) as error:
             raise EventError(f"the head of an event cannot be read: {error}") from None
         if attributes_of(head.attributes) is not head.attributes:
             raise EventError("the attributes of an event are not as a broker writes them")
+        self._remember(tuple(head.attributes))
         return head.attributes, bytes(raw), head.expires
 
     def _looked_at(self, attributes: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """What the event is when one looks at each attribute; remembers names that are harmless."""
+        """What the event is when one looks at each attribute."""
         event = Event.of(attributes).attributes
         shape = tuple(attributes)
-        if tuple(event) == shape and len(shape) <= 15 and WELL_KNOWN.keys().isdisjoint(shape):
+        if tuple(event) == shape:
+            self._remember(shape)
+        return event, _ONE + _encode(event)
+
+    def _remember(self, shape: tuple[str, ...]) -> None:
+        """These names are harmless, whatever plain values they have, if they are few and none has a fixed type."""
+        if len(shape) <= 15 and WELL_KNOWN.keys().isdisjoint(shape) and sum(map(len, shape)) <= LIMITS.name:
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
-            if sum(map(len, shape)) <= LIMITS.name:
-                self._shapes.add(shape)
-        return event, _ONE + _encode(event)
+            self._shapes.add(shape)
 
 
 def _count(raw: msgspec.Raw) -> int:

@@ -123,9 +123,9 @@ class Draft:
                 parts = [each[1:] + end for each, end in zip(self._starts, ends.tolist(), strict=False)]
                 starts = np.concatenate([np.zeros(1, np.uint32), *parts]).astype(np.uint32)
                 seats = np.concatenate(self._seats)
-            events = Events(
-                self.first, _origins(self.origins, len(self._heads)), self._heads, self._payloads, starts, seats
-            )
+            known = [batch.origins for batch in self.batches if batch.origins is not None]
+            origins = known[0] if len(known) == 1 == len(self.batches) else _origins(self.origins, len(self._heads))
+            events = Events(self.first, origins, self._heads, self._payloads, starts, seats)
         return Group(at, events, tuple(self.changes))
 
     def new_origins(self) -> NDArray[np.int64]:
@@ -134,6 +134,8 @@ class Draft:
 
 
 def _origins(runs: Sequence[tuple[int, int, int, int]], size: int) -> NDArray[np.int64]:
+    if len(runs) == size:
+        return np.array(runs, np.int64).reshape(size, 4)[:, :3].copy()
     origins = np.empty((size, 3), np.int64)
     at = 0
     for session, epoch, first, many in runs:

@@ -11,14 +11,15 @@ gets its cold seat instead, and is routed when it is read.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from weft.broker.admission import expiry, read_head
-from weft.broker.tail import Tail
+from weft.broker.tail import EventBatch, Tail
 from weft.log.base import Log, Offset, SeatId
 from weft.routing.table import Link, RoutingTable
 
@@ -29,14 +30,10 @@ class NeighbourEvent(NamedTuple):
     """An event that a neighbour must have, and its origin."""
 
     offset: int
-    origin: tuple[int, int, int]
+    origin: Sequence[int]  # session, epoch and sequence of its publisher
     head: bytes
     payload: bytes
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return len(self.head) + len(self.payload)
+    size: int  # bytes of head and payload
 
 
 class EventLane:
@@ -171,15 +168,12 @@ class LaneReader:
             if batch.routes is None or batch.origins is None:
                 continue
             for seat in (lane.seat, lane.cold_seat):
-                for at in batch.routes.get(seat, ()):
-                    offset = batch.first + at
-                    if offset < lane.cursor:
-                        continue
-                    if len(found) >= most:
-                        return found, Offset(offset)
-                    origin = tuple(batch.origins[at].tolist())
-                    event = NeighbourEvent(offset, origin, batch.heads[at], batch.payloads[at])
-                    found.append((event, seat == lane.cold_seat))
+                places = batch.routes.get(seat, ())
+                places = places[bisect_left(places, lane.cursor - batch.first) :]
+                if len(found) + len(places) > most:
+                    after = Offset(batch.first + places[most - len(found)])
+                    return found + _neighbour_events(batch, places[: most - len(found)], seat == lane.cold_seat), after
+                found += _neighbour_events(batch, places, seat == lane.cold_seat)
         return found, end
 
     def _from_log(self, lane: EventLane, most: int) -> tuple[list[tuple[NeighbourEvent, bool]], Offset]:
@@ -194,8 +188,21 @@ class LaneReader:
             mine = np.flatnonzero(np.isin(events.seats, seats))
             whose = np.searchsorted(events.starts, mine, side="right") - 1
             for place, seat in zip(whose.tolist(), events.seats[mine].tolist(), strict=True):
-                origin = tuple(events.origins[place].tolist())
-                event = NeighbourEvent(events.first + place, origin, events.heads[place], events.payloads[place])
+                origin = events.origins[place].tolist()
+                head, payload = events.heads[place], events.payloads[place]
+                event = NeighbourEvent(events.first + place, origin, head, payload, len(head) + len(payload))
                 found.append((event, seat == lane.cold_seat))
             after = Offset(events.first + len(events))
         return found, after
+
+
+def _neighbour_events(batch: EventBatch, places: Sequence[int], cold: bool) -> list[tuple[NeighbourEvent, bool]]:
+    """Some events of a batch, which knows their origins."""
+    if not places or batch.origins is None:
+        return []
+    first, heads, payloads, sizes = batch.first, batch.heads, batch.payloads, batch.sizes
+    origins = batch.origins[places].tolist()
+    return [
+        (NeighbourEvent(first + at, origin, heads[at], payloads[at], sizes[at]), cold)
+        for at, origin in zip(places, origins, strict=True)
+    ]

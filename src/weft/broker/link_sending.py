@@ -138,7 +138,8 @@ class LinkSending:
             if frame and (size + event.size > _FRAME_BYTES or len(frame) >= MOST_EVENTS):
                 self._state.out.send(connection.id, LinkEvents(tuple(frame)))
                 frame, size = [], 0
-            frame.append(LinkEvent(Offset(event.offset), *event.origin, Raw(event.head), event.payload))
+            session, epoch, sequence = event.origin
+            frame.append(LinkEvent(Offset(event.offset), session, epoch, sequence, Raw(event.head), event.payload))
             size += event.size
         if frame:
             self._state.out.send(connection.id, LinkEvents(tuple(frame)))
@@ -149,6 +150,11 @@ def with_seats(matched: Matched, routes: Mapping[int, Sequence[int]]) -> tuple[N
     if not routes:
         return matched.starts, matched.seats
     size = len(matched.starts) - 1
+    if len(routes) == 1 and not len(matched.seats):
+        ((seat, only),) = routes.items()
+        counts = np.zeros(size + 1, np.uint32)
+        counts[np.asarray(only, np.int64) + 1] = 1
+        return counts.cumsum(dtype=np.uint32), np.full(len(only), seat, np.uint32)
     places = np.concatenate([np.asarray(each, np.int64) for each in routes.values()])
     seats = np.repeat(np.array([*routes], np.uint32), [len(each) for each in routes.values()])
     whose = np.concatenate([np.repeat(np.arange(size), matched.starts[1:] - matched.starts[:-1]), places])

@@ -131,8 +131,9 @@ def test_many_deliveries_leave_as_one_run(session: str, sequence: int) -> None:
 
 def test_the_bytes_of_recent_batches_are_made_once_and_bounded():
     batches = [a_batch(1 + n, 5, [(10, 100, 1)] * 4) for n in range(6)]
-    size = len(BatchBytes(batches[0]))
-    recent = RecentBytes(most=3 * size)
+    weight = BatchBytes(batches[0]).weight
+    assert weight > batches[0].weight + sum(batches[0].sizes), "a batch lives as long as its bytes"
+    recent = RecentBytes(most=3 * weight)
     made = [recent.of(batch) for batch in batches[:3]]
     assert [recent.of(batch) for batch in batches[:3]] == made
     recent.of(batches[3])

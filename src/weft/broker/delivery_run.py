@@ -17,6 +17,7 @@ from weft.broker.messages import Deliver, QueueNumber
 from weft.broker.tail import EventBatch
 from weft.kernels.deliveries import measure_frames, write_frames
 
+_OBJECTS = 1_000  # bytes of its arrays besides what is in them
 _TAG = Deliver.__struct_config__.tag
 
 
@@ -34,8 +35,10 @@ class BatchBytes:
         self._payloads, self._payload_bytes = _joined(batch.payloads)
         self._unwritten: list[DeliveryRun] = []
 
-    def __len__(self) -> int:
-        return len(self._head_bytes) + len(self._payload_bytes)
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes, roughly, with its batch, which the tail may have forgotten."""
+        return _OBJECTS + len(self._head_bytes) + len(self._payload_bytes) + self.batch.weight
 
     def run(self, queue: QueueNumber, low: int, high: int, *, durable: bool = True) -> DeliveryRun:
         """Frames `low` to `high` for the queue that a client knows by a number."""
@@ -74,13 +77,13 @@ def _joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 class RecentBytes:
     """The bytes of the batches that were sent last, for queues that are a little behind. Law: the latest one is kept,
-    and others as long as all together have no more than `most` bytes.
+    and others as long as all together take no more than `most` bytes.
     """
 
-    def __init__(self, most: int = 4 << 20) -> None:
+    def __init__(self, most: int = 16 << 20) -> None:
         self._most = most
         self._kept: dict[int, BatchBytes] = {}  # by where the batch is in memory; the latest last
-        self._size = 0  # bytes of all
+        self._weight = 0  # of all
 
     def of(self, batch: EventBatch) -> BatchBytes:
         """The bytes of a batch. Cost: O(1) for one that is kept."""
@@ -88,9 +91,9 @@ class RecentBytes:
         if known is not None:
             return known
         made = self._kept[id(batch)] = BatchBytes(batch)
-        self._size += len(made)
-        while self._size > self._most and len(self._kept) > 1:
-            self._size -= len(self._kept.pop(next(iter(self._kept))))
+        self._weight += made.weight
+        while self._weight > self._most and len(self._kept) > 1:
+            self._weight -= self._kept.pop(next(iter(self._kept))).weight
         return made
 
 

@@ -73,7 +73,7 @@ class EventBatch:
         self.origins = origins
         self.routes = routes
         objects = _BATCH + _EVENT * len(heads) + _FRAME * len(matched.frames.events)
-        self.weight = objects + sum(self.sizes) + len(matched.frames.packed) + matched.seats.nbytes  # bytes, about
+        self.weight: int = objects + sum(self.sizes) + len(matched.frames.packed) + matched.seats.nbytes  # bytes, about
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -25,7 +25,9 @@ class RangesHeard:
         """Remove and add ranges. Cost: O(log n) each."""
         old, new = [*drop], [*add]
         for group, table in enumerate(self.tables):
-            table.change(ranges_of(old, group), ranges_of(new, group))
+            gone, came = ranges_of(old, group), ranges_of(new, group)
+            if len(gone) or len(came):
+                table.change(gone, came)
 
     def matches(self, points: Ints) -> bool:
         """Whether the link wants an event with these points, one on each curve. Cost: O(log n) per curve."""

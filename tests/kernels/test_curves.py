@@ -163,11 +163,11 @@ def test_many_boxes_at_once_are_each_box_alone() -> None:
     curve = Curve(3, 5)
     lows = rng.integers(0, 32, (300, 3))
     highs = np.minimum(lows + rng.integers(0, 20, (300, 3)), 31)
-    for most in (1, 4, 200):
-        found = curve.range_sets(lows, highs, most)
+    for most, patience in ((1, 256), (4, 256), (200, 256), (4, 1), (4, 12), (200, 1)):
+        found = curve.range_sets(lows, highs, most, patience)
         assert found.offsets[0] == 0
-        for row in range(300):
-            assert pairs(found[row]) == pairs(curve.ranges(lows[row], highs[row], most))
+        for row in range(300):  # how deep the one before was followed is only where the search begins
+            assert pairs(found[row]) == pairs(curve.ranges(lows[row], highs[row], most, patience))
     assert curve.range_sets([], []).offsets.tolist() == [0]
 
 

@@ -256,6 +256,31 @@ def test_text_that_lies_outside_its_buffer_is_never_taken_for_ascii(ends):
     assert unreadable(pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")]))
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("inner", [-1, 9, 2**31 - 1, -(2**31)])
+def test_text_that_lies_outside_its_buffer_is_refused_by_name(kind, inner):
+    """Arrow checks the first and the last offset only; it would read whatever lies there, or crash."""
+    offsets = pa.py_buffer(np.array([0, inner, 3], np.int32 if kind == pa.string() else np.int64))
+    with pytest.raises(EventError, match="attribute 'x' is a column with offsets outside its buffers"):
+        read(pa.Array.from_buffers(kind, 2, [None, offsets, pa.py_buffer(b"abc")]))
+
+
+@pytest.mark.parametrize(("places", "words"), [([0, 2], ["a", "b"]), ([-1, 0], ["a", "b"]), ([0], [])])
+def test_places_outside_a_dictionary_are_refused_by_name(places, words):
+    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), pa.array(words, pa.string()), safe=False)
+    with pytest.raises(EventError, match="attribute 'x' is a column with offsets outside its buffers"):
+        read(column)
+
+
+def test_text_in_views_that_is_no_utf8_is_refused_by_name():
+    views = pa.array([b"short", b"a text of more than twelve bytes", b"\xff", None], pa.binary_view())
+    column = pa.Array.from_buffers(pa.string_view(), 4, views.buffers())
+    with pytest.raises(EventError, match="attribute 'x' is not valid Unicode text") as caught:
+        read(column)
+    assert caught.value.position == 2
+    assert read(column.slice(0, 2)) == ["short", "a text of more than twelve bytes"]
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

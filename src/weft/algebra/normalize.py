@@ -266,6 +266,8 @@ class _Normalizer:
         declared = None if self.schema is None else self.schema.get(name)
         if declared is None:
             return values
+        if declared.type is Type.FLOAT and not (values.bools or values.timestamps or values.strings):
+            return values  # the commonest
         left = values.intersect(universe(name, self.schema), self.budget)
         if declared.type is Type.INT:
             return ValueSet(numbers=interval.whole_numbers(left.numbers), absent=left.absent)

@@ -3,7 +3,7 @@
 A client subscribes at a broker with two neighbours. `home` is everything that its broker does: frames read and written,
 parsing, access rules, normal form, routing table, log, and the index, which an event makes it join. `neighbour` is what
 the busier of the two neighbours does until it has learnt the filter. Every filter meets a broker that already holds
-others, of the same kind and of other kinds.
+others, of the same kind and of other kinds. Garbage is collected as in a broker's process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from time import process_time
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.bench.report import Result
+from weft.bench.short_pauses import short_pauses
 from weft.broker.codec import client_messages, encode, encode_all
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send, SetTimer
@@ -132,11 +134,14 @@ class HostileNetwork:
         self.home.call(self.home.core.connected, _CLIENT)
         self.home.hear(_CLIENT, encode([Hello(session="client")]))
         self._settle()
+        self._ends = ExitStack()
+        self._ends.enter_context(short_pauses())
 
     def close(self) -> None:
         """Close the logs and remove them."""
         for broker in self.brokers.values():
             broker.log.close()
+        self._ends.close()
         shutil.rmtree(self._folder)
 
     def admit(self, text: str, memory: bool = False) -> AdmissionCost:

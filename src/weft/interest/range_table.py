@@ -114,7 +114,11 @@ class RangeTable:
         `parts` has the removed sets, then the added ones. What a neighbour must be told is the difference between
         before and after, so a subscription that moves a little causes little to be told.
         """
+        if not len(drop):
+            return self.insert_batch(add)
         lost = self.remove_batch(drop)
+        if not len(add):
+            return lost
         gained = self.insert_batch(add)
         parts = RangeSets.chained([lost.parts, gained.parts])
         return RangeChange(parts, lost.drop - gained.add, gained.add - lost.drop)

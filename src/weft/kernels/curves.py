@@ -224,9 +224,11 @@ def cover_boxes(lows, highs, bits, kind, most, patience, row, offsets, starts, e
     stack = np.empty((whole, 4), np.int64)
     corner, span = np.empty(dims, np.int64), np.empty(dims, np.int64)
     room = _Room(some_starts, some_ends, axes, mirrors, stack, corner, span)
+    depth = whole
     while row < lows.shape[0]:
         low, high = lows[row], highs[row]
-        good, bad, depth = 0, whole + 1, whole  # binary search: a greater depth visits no fewer halves
+        good, bad = 0, whole + 1  # a search by halves: a greater depth visits no fewer halves of the curve
+        step = whole if depth == whole else 1  # from a guess, it begins with small steps down
         count = -1
         while count < 0 or bad - good > 1:
             count = _descend(low, high, bits, kind, depth, patience[row], most, room)
@@ -234,7 +236,14 @@ def cover_boxes(lows, highs, bits, kind, most, patience, row, offsets, starts, e
                 bad = depth
             else:
                 good = depth
-            depth = (good + bad) >> 1
+            if bad > whole:
+                depth = whole
+            elif good == 0:
+                depth = max(bad - step, bad >> 1)
+                step *= 2
+            else:
+                depth = (good + bad) >> 1
+        depth = min(bad, whole)  # the boxes of a filter are often alike: the next one begins where this one failed
         at = offsets[row]
         if at + count > starts.size:
             return row

@@ -15,6 +15,7 @@ from weft.errors import EventError
 from weft.model.door import (
     WELL_KNOWN,
     beyond_int,
+    broken_column,
     check_path,
     not_unicode,
     out_of_time,
@@ -203,8 +204,10 @@ def _of_dictionary(name: str, array: Any) -> TypedColumn:
 
     words, absent = _read(name, array.dictionary), _nulls(array.indices)
     at = np.where(absent, 0, array.indices.fill_null(0).to_numpy(zero_copy_only=False))
-    if not len(array.dictionary):  # then every index is NULL
-        return TypedColumn(None, np.zeros(len(array), np.object_), absent)
+    outside = ~absent & ((at < 0) | (at >= len(array.dictionary)))
+    if not len(array.dictionary) or outside.any():  # every index is NULL, or some are broken
+        nothing = TypedColumn(None, np.zeros(len(array), np.object_), absent)
+        return _without(nothing, ~absent, broken_column(name))
     bad = {}
     if words.bad:
         bad = {row: words.bad[int(at[row])] for row in np.flatnonzero(~absent).tolist() if int(at[row]) in words.bad}
@@ -232,18 +235,31 @@ def _texts(name: str, array: Any, absent: npt.NDArray[np.bool_]) -> TypedColumn:
     import pyarrow as pa
 
     try:
+        array.validate(full=True)  # an offset beyond the buffer would be followed
         return TypedColumn(Type.STRING, array.to_numpy(zero_copy_only=False), absent)
     except (pa.ArrowException, UnicodeDecodeError):
         return _readable(name, array, absent)
 
 
 def _readable(name: str, array: Any, absent: npt.NDArray[np.bool_]) -> TypedColumn:
-    """The texts that are UTF-8, where not all of them are."""
+    """The texts that are UTF-8, where not all of them are; none if they do not lie in their buffer."""
     import numpy as np
     import pyarrow as pa
 
     texts, bad = np.full(len(array), None, np.object_), np.zeros(len(array), np.bool_)
-    raw = array.cast(pa.binary_view() if pa.types.is_string_view(array.type) else pa.large_binary())
+    is_a, kind = pa.types, array.type
+    raw_kind = (
+        pa.binary_view()
+        if is_a.is_string_view(kind)
+        else pa.large_binary()
+        if is_a.is_large_string(kind)
+        else pa.binary()
+    )
+    raw = pa.Array.from_buffers(raw_kind, len(array), array.buffers(), offset=array.offset)
+    try:
+        raw.validate(full=True)
+    except pa.ArrowException:
+        return _without(TypedColumn(Type.STRING, texts, absent), ~absent, broken_column(name))
     for row, data in enumerate(raw.to_pylist()):
         try:
             texts[row] = None if data is None else data.decode()

@@ -164,6 +164,11 @@ def not_unicode(name: str) -> EventError:
     return EventError(f"attribute {name!r} is not valid Unicode text; put it in the payload", name)
 
 
+def broken_column(name: str) -> EventError:
+    """The error of a column whose parts do not lie in its buffers."""
+    return EventError(f"attribute {name!r} is a column with offsets outside its buffers; write it again", name)
+
+
 def check_name(name: object) -> str:
     """The name itself, if it can be an attribute's: text that is not empty. Raises EventError."""
     if not isinstance(name, str) or not name:

@@ -12,7 +12,6 @@ all, and says where it is wrong.
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from msgspec import Meta
 
 from weft.broker.rules import NOTHING, Grant, Right, Rights, Rules
 from weft.errors import OptionError, WeftError
+from weft.model.regular_file import read_regular
 from weft.model.schema import Schema
 
 EVERYBODY = "*"
@@ -50,9 +50,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_access(file: Path, schema: Schema | None = None) -> Rules:
     """The rules of a file. Raises OptionError."""
     try:
-        if not stat.S_ISREG((found := file.stat()).st_mode) or found.st_size > _MOST_BYTES:
-            raise OptionError(f"{file} is not a regular file of at most {_MOST_BYTES:,} bytes")  # a pipe may never end
-        text = file.read_bytes()
+        text = read_regular(file, _MOST_BYTES)
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}") from error
     return parse_access(text, str(file), schema)

@@ -31,6 +31,8 @@ class CellsMet:
     def boxes(self, box: Box) -> list[tuple[CellInterval, ...]]:
         """The boxes of cells that hold a box of values."""
         every = [self._intervals(at, box) for at in range(len(self._dimensions))]
+        if all(len(some) == 1 for some in every):  # the commonest
+            return [tuple([some[0] for some in every])]
         key = tuple(map(id, every))
         if key not in self._made:
             self._made[key] = every, list(product(*fewer(every, self._most)))  # holds the lists, as below

@@ -99,6 +99,8 @@ class ContentSpace:
     def ranges(self, region: Region | str) -> RangeSet:
         """The ranges of a filter, at most `most`. Raises FilterError if it never matches."""
         boxes = self.grid.boxes(region)
+        if ((boxes.lows == 0) & (boxes.highs == np.array(self.grid.shape) - 1)).all(axis=1).any():
+            return RangeSet.of((0, self.curve.last))  # one box has every cell, and the others add none
         found = self._range_sets(boxes, np.full(len(boxes.rows), len(boxes.rows)))
         return found.union().capped(self.most)
 

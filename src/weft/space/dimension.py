@@ -106,8 +106,8 @@ def cells_of_strings(column: TypedColumn, cell: Callable[[str | None], int]) -> 
 def has_others(values: ValueSet, own: ColumnPart) -> bool:
     """Whether a set contains values of any other type."""
     return bool(
-        (values.numbers and own is not ColumnPart.NUMBERS)
-        or (values.strings and own is not ColumnPart.STRINGS)
+        (own is not ColumnPart.NUMBERS and values.numbers)
         or (values.bools and own is not ColumnPart.BOOLS)
         or (values.timestamps and own is not ColumnPart.TIMESTAMPS)
+        or (own is not ColumnPart.STRINGS and values.strings)
     )

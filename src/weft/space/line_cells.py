@@ -117,6 +117,8 @@ class LineCells:
         """The intervals of cells that the set meets. A line ignores residuals."""
         found = [(ABSENT, ABSENT)] if values.absent or has_others(values, _PARTS[self.type]) else []
         line = self._line(values)
+        if len(line) == 2 and not found:  # the commonest
+            return [(1 + bisect_right(self.cuts, line[0]), 1 + bisect_left(self.cuts, line[1]))]
         if len(line) > 2 * self.size:
             return joined(found + self._cells_met(line))
         for low, high in interval.intervals(line):
@@ -170,13 +172,13 @@ class LineCells:
         return f"{start}, {end}"
 
     def _line(self, values: ValueSet) -> Line:
-        match _PARTS[self.type]:
-            case ColumnPart.NUMBERS:
-                return values.numbers
-            case ColumnPart.TIMESTAMPS:
-                return values.timestamps
-            case ColumnPart.STRINGS:
-                return values.strings.hull_of_terms()
+        part = _PARTS[self.type]
+        if part is ColumnPart.NUMBERS:
+            return values.numbers
+        if part is ColumnPart.TIMESTAMPS:
+            return values.timestamps
+        if part is ColumnPart.STRINGS:
+            return values.strings.hull_of_terms()
         return NUMBERS if len(values.bools) == 2 else tuple(c for b in values.bools for c in interval.point(int(b)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,13 @@ class RangesHeard:
         """Remove and add ranges. Cost: O(log n) each."""
         old, new = [*drop], [*add]
         for group, table in enumerate(self.tables):
-            table.change(ranges_of(old, group), ranges_of(new, group))
+            gone, came = _of_group(old, group), _of_group(new, group)
+            if gone and came:
+                table.change(_sets(gone), _sets(came))
+            elif gone:
+                table.remove_batch(_sets(gone))
+            elif came:
+                table.insert_batch(_sets(came))
 
     def matches(self, points: Ints) -> bool:
         """Whether the link wants an event with these points, one on each curve. Cost: O(log n) per curve."""
@@ -43,11 +49,14 @@ class RangesHeard:
         several = [*items]
         for group, table in enumerate(self.tables):
             table.check()
-            sets = ranges_of(several, group)
+            sets = _sets(_of_group(several, group))
             assert table.needed() == RangeSet.union_of(sets.starts, sets.ends), "another range than was heard"
 
 
-def ranges_of(items: Iterable[Item], group: int) -> RangeSets:
-    """The ranges of one curve, one set per item."""
-    mine = [item for item in items if isinstance(item, CurveRange) and item.group == group]
-    return RangeSets.of_ranges([item.start for item in mine], [item.end for item in mine])
+def _of_group(items: Iterable[Item], group: int) -> list[CurveRange]:
+    return [item for item in items if isinstance(item, CurveRange) and item.group == group]
+
+
+def _sets(ranges: Sequence[CurveRange]) -> RangeSets:
+    """One set per range."""
+    return RangeSets.of_ranges([each.start for each in ranges], [each.end for each in ranges])

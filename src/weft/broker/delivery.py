@@ -12,7 +12,7 @@ from bisect import bisect_left
 from msgspec import Raw
 
 from weft.broker.admission import read_head
-from weft.broker.delivery_run import RecentBytes, first_deliveries
+from weft.broker.delivery_run import BatchBytes, RecentBytes, first_deliveries
 from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
@@ -33,7 +33,7 @@ class Delivery:
         self._state = state
         self.reader = EventReader(state.log, state.tail)
         self.lag = QueueLag(state)
-        self._bytes = RecentBytes()
+        self._bytes = RecentBytes(state.limits.tail)
 
     # -- new events -----------------------------------------------------------------------------------
 
@@ -102,11 +102,11 @@ class Delivery:
 
     def loose(self, batch: EventBatch, now: Now) -> None:
         """Events that are not durable: to whoever has room, at most once."""
-        many = self._is_many(batch)
+        whole = BatchBytes(batch) if self._is_many(batch) else None
         for queue, (low, high) in batch.frames.segments.items():
             if isinstance(queue, LossyQueue):
-                if many and _is_plain(queue, batch) and not queue.connection.paused:
-                    run = self._bytes.of(batch).run(queue.number, low, high, durable=False)
+                if whole is not None and _is_plain(queue, batch) and not queue.connection.paused:
+                    run = whole.run(queue.number, low, high, durable=False)
                     self._state.out.send_all(queue.connection.id, [run])
                     continue
                 loose = _deliveries(queue.number, batch, low, high, now.utc, durable=False)
@@ -114,8 +114,9 @@ class Delivery:
                 continue
             for flight in queue.flights[queue.turn % len(queue.flights) :][:1] if queue.flights else ():
                 connection = self._state.connections[flight.connection]
-                if many and flight.sub_number is None and _is_plain(queue, batch) and not connection.paused:
-                    run = self._bytes.of(batch).run(flight.queue_number, low, high, durable=False)
+                special = flight.sub_number is not None or connection.paused or not _is_plain(queue, batch)
+                if whole is not None and not special:
+                    run = whole.run(flight.queue_number, low, high, durable=False)
                     self._state.out.send_all(flight.connection, [run])
                     break
                 if not connection.paused:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from weft.broker.frames import MAX_FRAME
 from weft.broker.messages import Deliver, QueueNumber
 from weft.broker.tail import EventBatch
+from weft.index.recycled import RESULTS
 from weft.kernels.deliveries import measure_frames, write_frames
 
 _OBJECTS = 1_000  # bytes of its arrays besides what is in them
@@ -59,7 +60,7 @@ class BatchBytes:
         most, longest = measured.tolist()
         if longest > MAX_FRAME:
             return
-        out, ends = np.empty(most, np.uint8), np.empty(len(runs), np.int64)
+        out, ends = RESULTS.array(most, np.uint8), np.empty(len(runs), np.int64)
         packed = np.frombuffer(batch.frames.packed, np.uint8)
         fields = np.array([_TAG, batch.first, batch.at], np.int64)
         heads, payloads = (self._heads, self._head_bytes), (self._payloads, self._payload_bytes)
@@ -78,9 +79,11 @@ def _joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 class RecentBytes:
     """The bytes of the batches that were sent last, for queues that are a little behind. Law: the latest one is kept,
     and others as long as all together take no more than `most` bytes.
+
+    The batches themselves are mostly those of the tail, and count here as well.
     """
 
-    def __init__(self, most: int = 16 << 20) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._kept: dict[int, BatchBytes] = {}  # by where the batch is in memory; the latest last
         self._weight = 0  # of all

@@ -43,24 +43,27 @@ def tests_of(names: Sequence[str]) -> st.SearchStrategy[str]:
 
 @st.composite
 def filter_texts(draw: st.DrawFn, names: Sequence[str] = NAMES) -> str:
-    """A text that is as long as is legal, or shorter."""
+    """A text that is as long as is legal, or shorter; one whose tests alone are longer is refused when it is read."""
     connectives = st.sampled_from((" AND ", " OR "))
     parts = []
-    for _ in range(draw(st.integers(1, 3))):
+    many = draw(st.integers(1, 3))
+    for _ in range(many):
         unit = draw(st.lists(tests_of(names), min_size=1, max_size=4))
         inner, outer = draw(connectives), draw(connectives)
         group = inner.join(unit)
         times = draw(st.sampled_from((1, 2, 5, 8, 20, 60, 200, 1000)))
         wrap = draw(st.sampled_from(("({})", "NOT ({})", "({}) IS NULL", "(({}) IS NOT TRUE)")))
-        repeated = outer.join(f"({group.format(n=n, m=n % 7)})" for n in range(_fitting(times, group)))
-        parts.append(wrap.format(repeated))
-    text = draw(connectives).join(parts)
-    while len(text) > LIMITS.text:  # the longest that is legal
-        text = text[: LIMITS.text].rpartition(")")[0]
-        text = text + ")" * max(0, text.count("(") - text.count(")"))
-    return text
+        parts.append(wrap.format(_repeated(group, outer, times, LIMITS.text // many - 100)))
+    return draw(connectives).join(parts)
 
 
-def _fitting(times: int, group: str) -> int:
-    """How often a group is repeated: the rest would be cut off."""
-    return max(1, min(times, 2 * LIMITS.text // len(group)))
+def _repeated(group: str, between: str, times: int, room: int) -> str:
+    """A group with other numbers each time, as often as there is room for it."""
+    kept: list[str] = []
+    for n in range(times):
+        part = f"({group.format(n=n, m=n % 7)})"
+        room -= len(part) + len(between)
+        if room < 0 and kept:
+            break
+        kept.append(part)
+    return between.join(kept)

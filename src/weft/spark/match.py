@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
-from weft.spark.boxes import Boxes
 from weft.spark.events import by_place, check_frame, event_errors, may_be_left_out, quoted, readable_events
 from weft.spark.executor_lookup import match_shipped
 from weft.spark.frames import plan_bytes
@@ -25,7 +24,7 @@ from weft.spark.group_join import match_partitioned
 from weft.spark.left_out import LeftOut
 from weft.spark.output import ResultForm
 from weft.spark.session import session
-from weft.spark.shipped_index import Shipped, is_numbered, ship, written
+from weft.spark.shipped_index import Shipped, is_numbered, ship, ship_boxes
 from weft.spark.spreading import spread
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, IdCensus, Subscriptions, subscriptions
@@ -157,8 +156,8 @@ def prepare(
         many = groups or max(_TASKS * _cores(running), -(-census.rows // GROUP))
         return Prepared(Strategy.PARTITIONED, running, numbered, given, None, many, census=census)
     boxes, refused = given.gathered()
-    matcher = (boxes or Boxes.none(numbered)).matcher(given.reading.schema)
-    return Prepared(Strategy.INDEX, running, numbered, given, ship(running, written(matcher)), refused=refused)
+    shipped = ship_boxes(running, boxes, given.reading.schema)
+    return Prepared(Strategy.INDEX, running, numbered, given, shipped, refused=refused)
 
 
 def _is_large(given: Subscriptions) -> bool:

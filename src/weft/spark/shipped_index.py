@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from weft.index.tree import TreeIndex
-from weft.spark.boxes import Matcher
+from weft.model.schema import Schema
+from weft.spark.boxes import Boxes, Matcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +78,11 @@ def ship(spark: SparkSession, snapshot: Path) -> Shipped:
     else:
         spark.sparkContext.addFile(str(archive))
     return Shipped(str(snapshot), archive.name)
+
+
+def ship_boxes(spark: SparkSession, boxes: Boxes, schema: Schema | None) -> Shipped:
+    """Build an index on the driver, and make it available to the executors."""
+    return ship(spark, written(boxes.matcher(schema)))
 
 
 def is_numbered(snapshot: Path) -> bool:

@@ -324,6 +324,20 @@ def test_subscriptions_that_no_cut_divides_are_indexed_once(
     assert left_out.sides() == ["subscription"]
 
 
+def test_an_index_that_cannot_be_built_is_said_by_the_job(
+    events: DataFrame, texts: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("weft.spark.shipped_index._write", full)
+    with pytest.raises(OSError, match="no space left"):
+        prepare(texts)
+    found = match(events, texts)
+    with pytest.raises(Exception, match="could not be built: no space left on device"):
+        found.collect()
+
+
 def sf_when_broken() -> Any:
     from pyspark.sql import functions as sf
 

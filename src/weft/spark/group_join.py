@@ -133,7 +133,7 @@ def _match_whole(
     boxes, unread = subscriptions.gathered()
     if refused is not None:
         source = source.observe(refused, sf.coalesce(sf.max(sf.lit(unread)), sf.lit(unread)).alias(ROWS))
-    shipped = ship_boxes(source.sparkSession, boxes, subscriptions.reading.schema)
+    shipped = ship_boxes(source.sparkSession, boxes, subscriptions.reading.schema, wait=False)
     return spread(source).mapInArrow(partial(match_shipped, shipped, wanted), results)
 
 

@@ -130,6 +130,18 @@ def prepare(
     `groups` is the number of groups for the strategy `partitioned`, by default chosen by the number of subscriptions. A
     session is only needed for a snapshot.
     """
+    return _prepared(source, schema, strategy, groups, spark, wait=True)
+
+
+def _prepared(  # noqa: PLR0913, PLR0917
+    source: DataFrame | Subscriptions | str | Path,
+    schema: Schema | None,
+    strategy: str,
+    groups: int | None,
+    spark: SparkSession | None,
+    wait: bool,
+) -> Prepared:
+    """Prepare subscriptions; without `wait` the index may still be being built."""
     try:
         wanted = Strategy(strategy)
     except ValueError:
@@ -156,7 +168,7 @@ def prepare(
         many = groups or max(_TASKS * _cores(running), -(-census.rows // GROUP))
         return Prepared(Strategy.PARTITIONED, running, numbered, given, None, many, census=census)
     boxes, refused = given.gathered()
-    shipped = ship_boxes(running, boxes, given.reading.schema)
+    shipped = ship_boxes(running, boxes, given.reading.schema, wait=wait)
     return Prepared(Strategy.INDEX, running, numbered, given, shipped, refused=refused)
 
 
@@ -193,7 +205,7 @@ def match(  # noqa: PLR0913 - each has a default that serves
     The events may be a stream; the subscriptions are then those of this moment. `match_stream` lets them change.
     """
     check_frame(events, "events")
-    ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
+    ready = _prepared(subscriptions, schema, strategy, groups, events.sparkSession, wait=False)
     if strict and events.isStreaming:
         raise PipelineError("a stream cannot be strict, because its rows are not known before it runs: omit strict")
     if strict and (wrong := ready.errors(events).head()) is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weft.spark.local_tables import read_local
+from weft.spark.join_samples import sampled_events, sampled_subscriptions
+from weft.spark.local_tables import draw_local, read_local
+from weft.spark.subscriptions import subscriptions
 
 BOUNDS = pa.table(
     {
@@ -53,3 +55,42 @@ def test_anything_else_is_left_to_spark(spark, tmp_path):
     (tmp_path / "mixed" / "b.parquet").touch()  # Spark skips it
     mixed = spark.read.parquet(str(tmp_path / "mixed"))
     assert read_local(mixed, PLAIN) is None
+    assert draw_local(mixed, PLAIN, 5, 1) is None
+    assert draw_local(whole.where("id > 1"), PLAIN, 5, 1) is None
+
+
+def test_rows_are_drawn_from_all_files_each_once(spark, tmp_path):
+    for number in range(3):
+        rows = range(100 * number, 100 * number + 100)
+        pq.write_table(
+            pa.table({"id": rows, "x_low": map(float, rows)}), tmp_path / f"{number}.parquet", row_group_size=30
+        )
+    frame = spark.read.parquet(str(tmp_path))
+    some, many = draw_local(frame, ["x_low", "id"], 150, 1)
+    assert many == 300
+    assert some.column_names == ["x_low", "id"]
+    assert len(set(some["id"].to_pylist())) == 150
+    assert {number // 100 for number in some["id"].to_pylist()} == {0, 1, 2}
+    assert some["x_low"].to_pylist() == some["id"].to_pylist()
+    assert draw_local(frame, ["x_low", "id"], 150, 1)[0] == some
+    assert draw_local(frame, ["id"], 1000, 1)[0]["id"].to_pylist() == list(range(300))
+    none = tmp_path / "none.parquet"
+    pq.write_table(BOUNDS.slice(0, 0), none)
+    assert draw_local(spark.read.parquet(str(none)), ["id"], 5, 1)[0].num_rows == 0
+
+
+def test_the_driver_counts_and_draws_as_spark_does(spark, tmp_path):
+    rows = {"id": [3, 1, None, 3, 7, None, 3, 7], "x_low": [1.0, None, 2.0, 0.0, -0.0, 1.0, 5.0, float("nan")]}
+    file = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table(rows), file)
+    here = spark.read.parquet(file)
+    there = here.where("true OR id > rand()")  # no longer plain files
+    ours, sparks = subscriptions(here), subscriptions(there)
+    assert ours.census() == sparks.census() == (8, 5)
+    drawn = (sorted(map(str, sampled_subscriptions(each, 9).to_pylist())) for each in (ours, sparks))
+    assert next(drawn) == next(drawn)
+    paths = {"x_low": "x_low"}
+    mine, other = (sampled_events(each, each.columns, each, ["x_low"], paths, 9) for each in (here, there))
+    assert mine.many == other.many == 8
+    assert sorted(mine.hashes) == sorted(other.hashes)
+    assert sorted(map(str, mine.attributes.to_pylist())) == sorted(map(str, other.attributes.to_pylist()))

@@ -303,6 +303,41 @@ def test_rows_that_are_left_out_are_counted_on_the_way(events: DataFrame, texts:
     assert ready.errors(broken, ["event"]).count() == 1
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_subscriptions_that_no_cut_divides_are_indexed_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, indexed: bool
+) -> None:
+    if not indexed:
+        monkeypatch.setattr("weft.spark.group_join._WHOLE", 2.0)
+    rows = spark.range(200).selectExpr("id AS number", "IF(id % 10 = 0, id / 2, NULL) AS x", "id % 7 AS y")
+    wide = [(1, "x > 20"), (2, "x <= 80"), (3, "y >= 0"), (4, "x IS NULL AND y = 3"), (5, "oops (")] + [
+        (n, f"y <= {n}") for n in range(10, 20)
+    ]
+    ready = prepare(spark.createDataFrame(wide, "id long, filter string"), strategy="partitioned", groups=2)
+    found, left_out = ready.match_counting(rows, "lists")
+    assert ("Repartition" in found._jdf.queryExecution().optimizedPlan().toString()) is not indexed
+    meant: Answer = {}
+    for row in rows.collect():
+        event = {"x": row.x, "y": row.y}
+        meant[row.number] = [key for key, text in wide if key != 5 and matches(text, event)]
+    assert answers(found, "lists") == meant
+    assert left_out.sides() == ["subscription"]
+
+
+def test_an_index_that_cannot_be_built_is_said_by_the_job(
+    events: DataFrame, texts: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("weft.spark.shipped_index._write", full)
+    with pytest.raises(OSError, match="no space left"):
+        prepare(texts)
+    found = match(events, texts)
+    with pytest.raises(Exception, match="could not be built: no space left on device"):
+        found.collect()
+
+
 def sf_when_broken() -> Any:
     from pyspark.sql import functions as sf
 

@@ -4,7 +4,9 @@ are made as they are taken, and those in memory at a time are bounded however ma
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,11 +29,25 @@ def match_shipped(shipped: Shipped, wanted: ResultForm, batches: Iterator[pa.Rec
     yield from match_batches(batches, [shipped.open()], wanted)
 
 
+@cache
+def _settle() -> None:
+    """Load the kernels, once in a process.
+
+    Spark's worker collects garbage after every task. All that is loaded takes 50 ms to look through: it is exempted.
+    """
+    from pyspark import TaskContext
+
+    load()
+    if TaskContext.get() is not None:
+        gc.collect()
+        gc.freeze()
+
+
 def match_batches(
     batches: Iterable[pa.RecordBatch], matchers: Sequence[Matcher], wanted: ResultForm
 ) -> Iterator[pa.RecordBatch]:
     """The results of batches of events, of one index or of two that share no subscription."""
-    load()
+    _settle()
     one, *rest = matchers
     ids = one.ids
     if rest and one.names is not None:  # one list of names for both

@@ -4,7 +4,8 @@ one group, and of events and results a batch.
 
 `join_groups` says who meets where. Both sides go through one shuffle, with one partition for each group in which the
 subscriptions come first. Subscriptions that reach into very many groups are copied to each of them, or, if that would
-be most of the shuffle, indexed apart, once for all.
+be most of the shuffle, indexed apart, once for all. Where each group would hold nearly all subscriptions, nothing is
+shuffled: they are indexed once, and the events stay where they are.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import SchemaError
-from weft.model.column import FREE
 from weft.model.schema import Schema
 from weft.spark.boxes import Boxes, Reading
 from weft.spark.events import by_place, fields, is_seen, quoted
-from weft.spark.executor_lookup import match_batches
-from weft.spark.frames import drawn, one_batch
+from weft.spark.executor_lookup import match_batches, match_shipped
 from weft.spark.join_groups import MOST_TRIED, Amounts, JoinGroups, Salting, constrained, plan
+from weft.spark.join_samples import EventSample, attributes, row_hash, sampled_events, sampled_subscriptions
 from weft.spark.left_out import ROWS
 from weft.spark.output import ResultForm
 from weft.spark.packed_boxes import PackedBoxes
-from weft.spark.shipped_index import Shipped, ship, written
+from weft.spark.shipped_index import Shipped, ship_boxes
+from weft.spark.spreading import spread
 from weft.spark.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 _GROUP, _BOXES, _REFUSED = "__weft_group", "__weft_boxes", "__weft_refused"
 MOST_EVENTS = 1_000_000  # of a group, about
 _EVENTS = 20_000  # rows of the sample
 _FEWEST, _EACH = 5_000, 50  # subscriptions of the sample: at least, and for each group
+_WHOLE = 0.9  # of all subscriptions in the mean group: the groups divide the events alone
 _COPIES = 1.0  # copies of wide subscriptions, for each of all, that are not worth an index of their own
 
 
@@ -75,10 +77,14 @@ def match_partitioned(  # noqa: PLR0913, PLR0917 - both sides, and what is made 
         for (name, kind, _), (_, _, path) in zip(fields(named.schema), fields(source.schema), strict=True)
         if is_seen(kind)
     }
-    sampled = one_batch(drawn(subscriptions.columns(), min(_EVENTS, max(_FEWEST, _EACH * groups)), 1))
-    boxes = reading.read(sampled)[0]
-    chosen = _planned(source, paths, boxes, size, groups, reading.schema)
-    apart = _is_apart(chosen, boxes)
+    boxes = reading.read(sampled_subscriptions(subscriptions, min(_EVENTS, max(_FEWEST, _EACH * groups))))[0]
+    tried = [name for name in constrained(boxes.columns) if name in paths][:MOST_TRIED]
+    sample = sampled_events(events, kept, source, tried, paths, _EVENTS)
+    chosen = _planned(sample, boxes, size, groups, reading.schema)
+    *_, copies = chosen.of_boxes(boxes.columns)
+    if copies.sum() >= _WHOLE * len(chosen) * len(boxes):
+        return _match_whole(source, subscriptions, wanted, results, refused)
+    apart = bool(copies[chosen.is_wide(copies)].sum() > _COPIES * len(boxes))
     wide = _wide(subscriptions, chosen) if apart else None
     left = source.withColumn(_GROUP, _group_of(source, chosen, paths, reading.schema))
     left = left.withColumn(_BOXES, sf.lit(None).cast("binary"))
@@ -105,32 +111,30 @@ def _kept(events: DataFrame, reading: Reading, wanted: ResultForm) -> list[str]:
     return kept or events.columns[:1]
 
 
-def _planned(  # noqa: PLR0913, PLR0917
-    source: DataFrame, paths: dict[str, str], boxes: Boxes, size: int, groups: int, schema: Schema | None
-) -> JoinGroups:
-    """Groups by samples of both sides. Cost: one job, which reads the events once."""
-    from pyspark.sql import Observation
+def _planned(sample: EventSample, boxes: Boxes, size: int, groups: int, schema: Schema | None) -> JoinGroups:
+    """Groups by samples of both sides."""
+    groups = max(groups, -(-sample.many // MOST_EVENTS))
+    try:
+        return plan(sample.attributes, sample.hashes, boxes.columns, Amounts(sample.many, size), groups, schema)
+    except SchemaError:  # nothing to partition by: every subscription is in every group
+        return JoinGroups.of_nothing(groups if sample.many > groups else 1)
+
+
+def _match_whole(
+    source: DataFrame,
+    subscriptions: Subscriptions,
+    wanted: ResultForm,
+    results: StructType,
+    refused: Observation | None,
+) -> DataFrame:
+    """The matches of events with one index of all, which is no more than each group would hold."""
     from pyspark.sql import functions as sf
 
-    names = [name for name in constrained(boxes.columns) if name in paths][:MOST_TRIED]
-    counted = Observation()
-    columns = [sf.col(paths[name]).alias(f"c{at}") for at, name in enumerate(names)]
-    frame = source.observe(counted, sf.count(sf.lit(1)).alias(ROWS)).select(_hash(source).alias("hash"), *columns)
-    sample = one_batch(drawn(frame, _EVENTS, 1))
-    many = int(counted.get[ROWS])
-    groups = max(groups, -(-many // MOST_EVENTS))
-    hashes = sample.column(0).to_numpy().view(np.uint64)
-    seen = _attributes(names, sample.columns[1:], len(hashes))
-    try:
-        return plan(seen, hashes, boxes.columns, Amounts(many, size), groups, schema)
-    except SchemaError:  # nothing to partition by: every subscription is in every group
-        return JoinGroups.of_nothing(groups if many > groups else 1)
-
-
-def _is_apart(groups: JoinGroups, sample: Boxes) -> bool:
-    """Whether copies of wide subscriptions would be too many."""
-    _, _, counts = groups.of_boxes(sample.columns)
-    return bool(counts[groups.is_wide(counts)].sum() > _COPIES * len(sample))
+    boxes, unread = subscriptions.gathered()
+    if refused is not None:
+        source = source.observe(refused, sf.coalesce(sf.max(sf.lit(unread)), sf.lit(unread)).alias(ROWS))
+    shipped = ship_boxes(source.sparkSession, boxes, subscriptions.reading.schema, wait=False)
+    return spread(source).mapInArrow(partial(match_shipped, shipped, wanted), results)
 
 
 def _wide(subscriptions: Subscriptions, groups: JoinGroups) -> Shipped | None:
@@ -140,7 +144,7 @@ def _wide(subscriptions: Subscriptions, groups: JoinGroups) -> Shipped | None:
     if not len(found):
         return None
     packed = PackedBoxes.joined(PackedBoxes.from_bytes(data.as_py()) for data in found)
-    return ship(subscriptions.frame.sparkSession, written(packed.boxes().matcher(subscriptions.reading.schema)))
+    return ship_boxes(subscriptions.frame.sparkSession, packed.boxes(), subscriptions.reading.schema)
 
 
 def _group_of(source: DataFrame, groups: JoinGroups, paths: dict[str, str], schema: Schema | None) -> Column:
@@ -154,25 +158,8 @@ def _group_of(source: DataFrame, groups: JoinGroups, paths: dict[str, str], sche
     chosen = [sf.col(paths[name]) for name in groups.names]
     # Never evaluated twice: equal events are counted. The constant is for Spark, which passes a single column bare.
     found = cast("Any", arrow_udf)(place, "int").asNondeterministic()
-    group: Column = found(_hash(source), sf.lit(0), *chosen)
+    group: Column = found(row_hash(source), sf.lit(0), *chosen)
     return group
-
-
-def _hash(frame: DataFrame) -> Column:
-    """A number that only equal rows share: where a row goes must depend on nothing else."""
-    from pyspark.sql import functions as sf
-
-    parts: list[Column] = []
-    for field in frame.schema.fields:
-        column = sf.col(quoted(field.name))
-        if _is_nested(field.dataType):
-            column = sf.to_json(sf.struct(column), {"ignoreNullFields": "false"})
-        parts += [column, column.isNull()]  # a NULL alone would leave no trace
-    return sf.xxhash64(*parts)
-
-
-def _is_nested(kind: DataType) -> bool:
-    return any(word in kind.simpleString() for word in ("map<", "struct<", "array<", "variant"))
 
 
 # -- on the executors: ordinary functions over batches --------------------------------------------------
@@ -186,14 +173,8 @@ def place_events(groups: JoinGroups, schema: Schema | None, batches: Iterator[tu
     salting = Salting(groups.often, 0 if task is None else task.partitionId())  # or all would begin with one group
     for hashes, _, *columns in batches:
         salt = salting(hashes.to_numpy(zero_copy_only=False).view(np.uint64))
-        where = groups.of_events(_attributes(groups.names, columns, len(hashes)), salt, schema)
+        where = groups.of_events(attributes(groups.names, columns, len(hashes)), salt, schema)
         yield pa.array(where.astype(np.int32))
-
-
-def _attributes(names: Any, columns: Any, rows: int) -> pa.RecordBatch:
-    if not names:
-        return pa.record_batch([pa.nulls(rows)], names=[""])  # or the number of rows were lost
-    return pa.record_batch(list(columns), names=list(names)).replace_schema_metadata(FREE)
 
 
 def _place_boxes(

@@ -7,10 +7,12 @@ in the files are those of the frame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -33,20 +35,52 @@ _TYPES = {
 
 def read_local(frame: DataFrame, names: Sequence[str]) -> pa.Table | None:
     """Columns of a frame, if the driver can read them as Spark would."""
-    wanted = [(name, _TYPES.get(frame.schema[name].dataType.simpleString())) for name in names]
-    if any(kind is None for _, kind in wanted) or (files := _plain_files(frame)) is None:
+    try:
+        with _opened(frame, names) as files:
+            tables = [file.read(list(names), use_threads=True) for file in files or ()]
+    except (OSError, ValueError):  # Spark knows better what is wrong with it, or reads it after all
         return None
-    tables = []
-    for file in files:
-        try:
-            with pq.ParquetFile(file) as source:
-                schema = source.schema_arrow
-                if any(schema.names.count(name) != 1 or schema.field(name).type != kind for name, kind in wanted):
-                    return None
-                tables.append(source.read([name for name, _ in wanted], use_threads=True))
-        except (OSError, ValueError):  # Spark knows better what is wrong with it, or reads it after all
-            return None
-    return pa.concat_tables([table.select(list(names)) for table in tables])
+    return pa.concat_tables([table.select(list(names)) for table in tables]) if tables else None
+
+
+def draw_local(frame: DataFrame, names: Sequence[str], most: int, seed: int) -> tuple[pa.Table, int] | None:
+    """At most so many rows, each as likely, and how many there are; if the driver can read them as Spark would.
+
+    Cost: all rows are read, a row group at a time.
+    """
+    try:
+        with _opened(frame, names) as files:
+            groups = [(file, group) for file in files or () for group in range(file.num_row_groups)]
+            if not groups:
+                return None
+            ends = np.cumsum([file.metadata.row_group(group).num_rows for file, group in groups])
+            many = int(ends[-1])
+            drawn = np.sort(np.random.default_rng(seed).choice(many, min(most, many), replace=False))
+            parts: list[pa.Table] = []
+            for (file, group), end in zip(groups, ends.tolist(), strict=True):
+                first = end - file.metadata.row_group(group).num_rows
+                mine = drawn[np.searchsorted(drawn, first) : np.searchsorted(drawn, end)]
+                if len(mine) or not parts:
+                    parts.append(file.read_row_group(group, list(names)).select(list(names)).take(mine - first))
+    except (OSError, ValueError):
+        return None
+    return pa.concat_tables(parts), many
+
+
+@contextmanager
+def _opened(frame: DataFrame, names: Sequence[str]) -> Iterator[list[pq.ParquetFile] | None]:
+    """The files of a frame that have these columns as Spark has them; None if it is more than plain files."""
+    wanted = [(name, _TYPES.get(frame.schema[name].dataType.simpleString())) for name in names]
+    paths = None if any(kind is None for _, kind in wanted) else _plain_files(frame)
+    with ExitStack() as stack:
+        files: list[pq.ParquetFile] = []
+        for path in paths or ():
+            files.append(stack.enter_context(pq.ParquetFile(path)))
+            schema = files[-1].schema_arrow
+            if any(schema.names.count(name) != 1 or schema.field(name).type != kind for name, kind in wanted):
+                paths = None
+                break
+        yield None if paths is None else files
 
 
 def _plain_files(frame: DataFrame) -> list[str] | None:
@@ -66,4 +100,4 @@ def _plain_files(frame: DataFrame) -> list[str] | None:
     places = [urlparse(file) for file in frame.inputFiles()]
     if not 0 < len(places) <= _FILES or any(place.scheme != "file" for place in places):
         return None
-    return [unquote(place.path) for place in places]
+    return sorted(unquote(place.path) for place in places)

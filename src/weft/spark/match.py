@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
-from weft.spark.boxes import Boxes
 from weft.spark.events import by_place, check_frame, event_errors, may_be_left_out, quoted, readable_events
 from weft.spark.executor_lookup import match_shipped
 from weft.spark.frames import plan_bytes
@@ -25,7 +24,7 @@ from weft.spark.group_join import match_partitioned
 from weft.spark.left_out import LeftOut
 from weft.spark.output import ResultForm
 from weft.spark.session import session
-from weft.spark.shipped_index import Shipped, is_numbered, ship, written
+from weft.spark.shipped_index import Shipped, is_numbered, ship, ship_boxes
 from weft.spark.spreading import spread
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, IdCensus, Subscriptions, subscriptions
@@ -131,6 +130,18 @@ def prepare(
     `groups` is the number of groups for the strategy `partitioned`, by default chosen by the number of subscriptions. A
     session is only needed for a snapshot.
     """
+    return _prepared(source, schema, strategy, groups, spark, wait=True)
+
+
+def _prepared(  # noqa: PLR0913, PLR0917
+    source: DataFrame | Subscriptions | str | Path,
+    schema: Schema | None,
+    strategy: str,
+    groups: int | None,
+    spark: SparkSession | None,
+    wait: bool,
+) -> Prepared:
+    """Prepare subscriptions; without `wait` the index may still be being built."""
     try:
         wanted = Strategy(strategy)
     except ValueError:
@@ -157,8 +168,8 @@ def prepare(
         many = groups or max(_TASKS * _cores(running), -(-census.rows // GROUP))
         return Prepared(Strategy.PARTITIONED, running, numbered, given, None, many, census=census)
     boxes, refused = given.gathered()
-    matcher = (boxes or Boxes.none(numbered)).matcher(given.reading.schema)
-    return Prepared(Strategy.INDEX, running, numbered, given, ship(running, written(matcher)), refused=refused)
+    shipped = ship_boxes(running, boxes, given.reading.schema, wait=wait)
+    return Prepared(Strategy.INDEX, running, numbered, given, shipped, refused=refused)
 
 
 def _is_large(given: Subscriptions) -> bool:
@@ -194,7 +205,7 @@ def match(  # noqa: PLR0913 - each has a default that serves
     The events may be a stream; the subscriptions are then those of this moment. `match_stream` lets them change.
     """
     check_frame(events, "events")
-    ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
+    ready = _prepared(subscriptions, schema, strategy, groups, events.sparkSession, wait=False)
     if strict and events.isStreaming:
         raise PipelineError("a stream cannot be strict, because its rows are not known before it runs: omit strict")
     if strict and (wrong := ready.errors(events).head()) is not None:

@@ -2,7 +2,8 @@
 its Python workers share one copy; what a worker has opened it keeps, a few at a time.
 
 Where executors see the driver's files, they open the snapshot where it is. Elsewhere it travels as one archive, which
-the first worker of an executor unpacks beside it.
+the first worker of an executor unpacks beside it. An index that nobody has asked for yet is built while Spark starts
+the job: its tasks wait for the snapshot, or for the news that there will be none.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
+import time
 import zipfile
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from weft.errors import PipelineError
 from weft.index.tree import TreeIndex
-from weft.spark.boxes import Matcher
+from weft.model.schema import Schema
+from weft.spark.boxes import Boxes, Matcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +36,8 @@ _NAMES = "names.arrow"
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []  # snapshots of this process, removed when it ends
 _OPEN: OrderedDict[str, Matcher] = OrderedDict()
 _MOST_OPEN = 4
+_PENDING, _FAILED = "pending", "failed"  # beside a snapshot that is being written, and one that could not be
+_POLL = 0.002  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +47,15 @@ class Shipped:
     path: str
     archive: str | None = None
     written: int = 0  # when, so that another snapshot in its place is not taken for it
-    own: bool = False  # the driver has written it, and nobody else writes there
+    own: bool = False  # the driver has written it, or is about to, and nobody else writes there
 
     def open(self) -> Matcher:
-        """The index; opened once in a process. Raises SnapshotError."""
+        """The index; opened once in a process. Raises SnapshotError, and PipelineError if it could not be built."""
         key = self.archive or f"{self.path} {self.written}"
         if key not in _OPEN:
             own = self.own and self.archive is None
+            if own:
+                _await(Path(self.path))
             _OPEN[key] = _read(Path(self.path) if self.archive is None else _unpacked(self.archive), own)
             if len(_OPEN) > _MOST_OPEN:
                 _OPEN.popitem(last=False)
@@ -55,14 +65,22 @@ class Shipped:
 
 def written(matcher: Matcher) -> Path:
     """A snapshot of an index, in a folder that lives as long as this process."""
+    place = _new_place()
+    _write(matcher, place)
+    return place
+
+
+def _new_place() -> Path:
     _KEPT.append(tempfile.TemporaryDirectory(prefix="weft-snapshot-", ignore_cleanup_errors=True))
-    place = Path(_KEPT[-1].name, "index")
+    return Path(_KEPT[-1].name, "index")
+
+
+def _write(matcher: Matcher, place: Path) -> None:
     matcher.index.snapshot(place)
     if matcher.names is not None:
         table = pa.table({"names": matcher.names})
         with pa.OSFile(str(place / _NAMES), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
             file.write_table(table)
-    return place
 
 
 def ship(spark: SparkSession, snapshot: Path) -> Shipped:
@@ -77,6 +95,40 @@ def ship(spark: SparkSession, snapshot: Path) -> Shipped:
     else:
         spark.sparkContext.addFile(str(archive))
     return Shipped(str(snapshot), archive.name)
+
+
+def ship_boxes(spark: SparkSession, boxes: Boxes, schema: Schema | None, *, wait: bool = True) -> Shipped:
+    """Build an index on the driver, and make it available to the executors.
+
+    Without `wait` it may still be being built, where executors can wait for it themselves.
+    """
+    if wait or not hasattr(spark, "_jsparkSession") or not sees_files(spark.sparkContext.master or ""):
+        return ship(spark, written(boxes.matcher(schema)))
+    place = _new_place()
+    (place.parent / _PENDING).touch()
+    threading.Thread(target=_build, args=(boxes, schema, place), name="weft-index").start()  # ends before the process
+    return Shipped(str(place.resolve()), own=True)
+
+
+def _build(boxes: Boxes, schema: Schema | None, place: Path) -> None:
+    """Write the snapshot of an index; when `pending` is gone, it is there, or `failed` says why not."""
+    try:
+        _write(boxes.matcher(schema), place)
+    except BaseException as error:  # the tasks raise it
+        with suppress(OSError):  # the disk may be full
+            (place.parent / _FAILED).write_text(str(error) or type(error).__name__, encoding="utf-8")
+    finally:
+        (place.parent / _PENDING).unlink(missing_ok=True)
+
+
+def _await(place: Path) -> None:
+    """Wait until a snapshot is written. Raises PipelineError if it could not be."""
+    while (place.parent / _PENDING).exists():
+        time.sleep(_POLL)
+    failed = place.parent / _FAILED
+    if failed.exists() or not place.exists():
+        reason = failed.read_text(encoding="utf-8") if failed.exists() else "its files could not be written"
+        raise PipelineError(f"the index of the subscriptions could not be built: {reason}")
 
 
 def is_numbered(snapshot: Path) -> bool:

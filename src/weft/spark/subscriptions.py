@@ -66,12 +66,12 @@ class Subscriptions:
         """The columns that are read, by their places, and no others."""
         return self.frame.select(*self._places())
 
-    def gathered(self) -> tuple[Boxes | None, int]:
+    def gathered(self) -> tuple[Boxes, int]:
         """All boxes, on the driver, and the number of rows that could not be used."""
         plain = self.reading.bounds is not None and len(self.reading.bounds) <= _FEW_BOUNDS
         boxes, others = self._bounded() if plain else self._parsed()
         if boxes is None:
-            return None, 0
+            return Boxes.none(self.reading.numbered), 0
         twice = _several(pa.concat_arrays([boxes.ids, others.drop_null()]))
         if not len(twice):
             return boxes, len(others)
@@ -100,9 +100,15 @@ class Subscriptions:
         return boxes, pa.concat_arrays([ids for _, ids in read])
 
     def census(self) -> IdCensus:
-        """How many rows there are, and how many of them share their id with another. Cost: one job."""
+        """How many rows there are, and how many of them share their id with another.
+
+        Cost: one job, unless the driver can read the ids itself and they are numbers.
+        """
         from pyspark.sql import functions as sf
 
+        if self.reading.numbered and (table := read_local(self.frame, self.names[:1])) is not None:
+            ids: Any = table.column(0).drop_null().combine_chunks()
+            return IdCensus(table.num_rows, pc.is_in(ids, _several(ids)).true_count)
         key = sf.col(quoted(self.names[0])).alias(ID)
         each = self.frame.select(key).groupBy(ID).count()
         repeated = (sf.col("count") > 1) & sf.col(ID).isNotNull()

@@ -30,6 +30,7 @@ from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send, SetTim
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import Accepted, Failed, Hello, Publish, Refused, Subscribe, Unsubscribe
 from weft.broker.rules import Rights, Rules
+from weft.index.tree import TreeIndex
 from weft.log.opening import LogOptions, open_log
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
@@ -163,6 +164,7 @@ class HostileNetwork:
         self.home.hear(_CLIENT, events)
         if memory:
             peak = float(tracemalloc.get_traced_memory()[1])
+            self._rest()
             tracemalloc.stop()
         self._settle()
         took = {name: 1e3 * broker.spent for name, broker in self.brokers.items()}
@@ -184,6 +186,16 @@ class HostileNetwork:
         return AdmissionCost(
             min(each.home for each in found), min(each.neighbour for each in found), peak, found[-1].refused
         )
+
+    def _rest(self) -> None:
+        """Wait for threads that join parts of an index: Python 3.11 may crash when tracing ends while another thread
+        asks for memory.
+        """
+        for broker in self.brokers.values():
+            seats = broker.core._state.seats
+            for index in (seats._index, getattr(getattr(seats.table, "_matcher", None), "_index", None)):
+                if isinstance(index, TreeIndex):
+                    index.settle()
 
     def _settle(self) -> None:
         busy = True

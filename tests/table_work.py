@@ -28,9 +28,9 @@ EVENTS: tuple[dict[str, Any], ...] = (
 )
 # The steps and lines of one operation: a filter is normalized once and compared once, and a line takes 50 to 100 ns.
 ALLOWED = {
-    "add": (2 * LIMITS.steps, 800_000),
-    "learn": (2 * LIMITS.steps, 800_000),
-    "step": (2 * LIMITS.steps, 800_000),
+    "add": (2 * LIMITS.steps, 1_000_000),
+    "learn": (2 * LIMITS.steps, 1_000_000),
+    "step": (2 * LIMITS.steps, 1_000_000),
     "remove": (2 * LIMITS.steps, 400_000),
     "route": (0, 200_000),
 }

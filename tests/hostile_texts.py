@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
+from strategies import EXAMPLES
 from weft.model.limits import LIMITS
+
+searching = settings(
+    max_examples=15 * EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=EXAMPLES == 1,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],  # shrinking what is slow takes for ever
+)
 
 NAMES = ("a", "b", "s", "x{n}", "a{m}")
 BOUNDED = ("x", "y", "z", "n", "s", "a{m}")  # with the attributes of `bounded_schema`

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 
+from measured_work import measured
 from weft import Schema, covers, matches, normalize, overlaps, parse
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.budget import Budget
@@ -21,8 +21,6 @@ from weft.errors import FilterSyntaxError, FilterTooComplexError
 from weft.language.dialects import from_json, to_json
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
-
-R = TypeVar("R")
 
 
 def words(number: int, seed: int) -> list[str]:
@@ -331,31 +329,13 @@ def test_long_patterns_of_both_kinds_are_compared_by_their_ends() -> None:
     assert budget.used <= LIMITS.steps
 
 
-def _with_lines(call: Callable[[], R]) -> tuple[R, int]:
-    """What a call returns, and how many lines of Python it runs."""
-    lines = 0
-
-    def traced(*_: object) -> object:
-        nonlocal lines
-        lines += 1
-        return traced
-
-    before = sys.gettrace()
-    sys.settrace(traced)  # type: ignore[arg-type]
-    try:
-        result = call()
-    finally:
-        sys.settrace(before)
-    return result, lines
-
-
 def test_the_anchors_of_long_patterns_take_steps() -> None:
     """Unions of patterns with thousands of chunks: the search for a term that may cover goes through few of them."""
     one, other = (
         normalize(parse(" OR ".join(f"s LIKE '%{word}{'a_%' * 600}'" for word in words(30, seed)))) for seed in (1, 2)
     )
     budget = Budget()
-    covered, lines = _with_lines(lambda: covers(one, other, budget=budget))
+    covered, _, lines = measured(lambda: covers(one, other, budget=budget))
     assert not covered
     assert 30 * 600 // 8 < budget.used <= LIMITS.steps + 1
     assert lines < 8 * budget.used
@@ -370,7 +350,7 @@ def test_comparing_boxes_with_long_lists_takes_steps(differ: int) -> None:
         return f"(x IN ({','.join(values)}) AND q{number} = 1 AND y IN ({','.join(values)}))"
 
     tree, budget = parse(" OR ".join(map(box, range(30)))), Budget()
-    form, lines = _with_lines(lambda: normalize(tree, budget=budget))
+    form, _, lines = measured(lambda: normalize(tree, budget=budget))
     assert len(form.boxes) == 30
     assert lines <= 100_000 + 12 * budget.used, f"{lines} lines for {budget.used} steps"
     one, other = (Box({"x": form.boxes[at].sets["x"]}) for at in (0, 1))

@@ -1,4 +1,4 @@
-"""The cost fuzzer: it searches for the dearest legal filter, pair and text, and fails above the budget.
+"""The cost fuzzer: it searches for the most expensive legal filter, pair and text, and fails above the budget.
 
 Hypothesis is told the number of steps, and draws more of what takes many (`target`). Steps are counted by the budget
 itself, and beside it in lines of Python: what forgets to spend is found, too.
@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, target
+from hypothesis import given, target
 from hypothesis import strategies as st
 
 import weft.algebra.columns  # noqa: F401 - with numpy: importing it is no work of a filter
-from hostile_texts import filter_texts
+from hostile_texts import filter_texts, searching
 from measured_work import measured
-from strategies import EXAMPLES
 from weft import covers, normalize, overlaps, parse
 from weft.algebra.budget import Budget
 from weft.algebra.merge import merge
@@ -28,14 +27,6 @@ from weft.model.limits import LIMITS
 # A step may take so many lines at most, over a whole operation; and so many are free, for small things add up.
 LINES_A_STEP = 25
 FREE_LINES = 400_000
-
-searching = settings(
-    max_examples=15 * EXAMPLES,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=EXAMPLES == 1,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],  # shrinking what is slow takes for ever
-)
 
 
 def admitted(text: str) -> Any:

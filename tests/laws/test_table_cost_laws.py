@@ -1,4 +1,5 @@
-"""The cost fuzzer of routing tables: it searches each model for the dearest filters, and fails above the budget.
+"""The cost fuzzer of routing tables: it searches each model for the filters
+that take most work, and fails above the budget.
 
 Cells, curves and labels are made when a filter is added, so that they are part of it. What is counted is steps and
 lines of Python, as in `test_cost_laws`, for every operation of a table and of a neighbour that learns from it.
@@ -10,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, target
+from hypothesis import given, target
 from hypothesis import strategies as st
 
-from hostile_texts import BOUNDED, filter_texts
+from hostile_texts import BOUNDED, filter_texts, searching
 from measured_work import measured
-from strategies import EXAMPLES
 from table_work import ALLOWED, table_work
 from weft import parse
 from weft.bench.hostile_broker import bounded_schema, hostile_filters
@@ -32,13 +32,6 @@ from weft.tuning.parameters import Tuned
 
 LINES_A_CELL = 200  # further ones where a tuning file allows a filter that many ranges or labels
 
-searching = settings(
-    max_examples=15 * EXAMPLES,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=EXAMPLES == 1,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],  # shrinking what is slow takes for ever
-)
 several = st.lists(filter_texts(BOUNDED), min_size=1, max_size=3)
 
 
@@ -54,30 +47,30 @@ def admitted(texts: Sequence[str]) -> list[Filter]:
 
 
 def check(model: str, filters: Sequence[Filter], more: int = 0, **options: Any) -> dict[str, tuple[int, int]]:
-    """The dearest operations of each kind; fails for one that is above the budget."""
-    dearest: dict[str, tuple[int, int]] = {}
+    """The most steps and lines of each operation; fails if they are above the budget."""
+    most: dict[str, tuple[int, int]] = {}
     for name, work in table_work(model, filters, **options):
         steps, lines = ALLOWED[name]
         assert work.steps <= steps, f"{model}, {name}: {work.steps} steps"
         assert work.lines <= lines + more, f"{model}, {name}: {work.lines} lines for {work.steps} steps"
-        known = dearest.get(name, (0, 0))
-        dearest[name] = max(known[0], work.steps), max(known[1], work.lines)
-    return dearest
+        known = most.get(name, (0, 0))
+        most[name] = max(known[0], work.steps), max(known[1], work.lines)
+    return most
 
 
-def aim(model: str, dearest: dict[str, tuple[int, int]]) -> None:
+def aim(model: str, most: dict[str, tuple[int, int]]) -> None:
     """Draw more of what takes many steps and lines."""
-    for name, (steps, lines) in dearest.items():
+    for name, (steps, lines) in most.items():
         target(float(steps), label=f"steps, {model}, {name}")
         target(float(lines), label=f"lines, {model}, {name}")
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("kind", ["boxes", "cells"])
-def test_the_dearest_filters_that_are_known_are_within_the_budget(model: str, kind: str) -> None:
+def test_the_most_expensive_filters_that_are_known_are_within_the_budget(model: str, kind: str) -> None:
     text = hostile_filters()[kind]
-    dearest = check(model, admitted([text(0), text(1)]))
-    assert model == "flooding" or dearest["add"][0] > 0
+    most = check(model, admitted([text(0), text(1)]))
+    assert model == "flooding" or most["add"][0] > 0
 
 
 @pytest.mark.slow

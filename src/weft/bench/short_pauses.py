@@ -1,7 +1,7 @@
 """Garbage collection as in the process of a broker. Law: no full collection falls into what is measured.
 
 A full collection looks at every object of the process, those of numba and of earlier benchmarks included. It takes
-40 ms or more, and falls into whatever is running at that moment.
+40 ms or more, which would be counted as part of whatever is measured then.
 """
 
 from __future__ import annotations

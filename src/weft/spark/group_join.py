@@ -24,7 +24,7 @@ from weft.spark.boxes import Boxes, Reading
 from weft.spark.events import by_place, fields, is_seen, quoted
 from weft.spark.executor_lookup import match_batches, match_shipped
 from weft.spark.join_groups import MOST_TRIED, Amounts, JoinGroups, Salting, constrained, plan
-from weft.spark.join_samples import EventSample, attributes, row_hash, sampled_events, sampled_subscriptions
+from weft.spark.join_samples import SampledEvents, attributes, row_hash, sampled_events, sampled_subscriptions
 from weft.spark.left_out import ROWS
 from weft.spark.output import ResultForm
 from weft.spark.packed_boxes import PackedBoxes
@@ -111,7 +111,7 @@ def _kept(events: DataFrame, reading: Reading, wanted: ResultForm) -> list[str]:
     return kept or events.columns[:1]
 
 
-def _planned(sample: EventSample, boxes: Boxes, size: int, groups: int, schema: Schema | None) -> JoinGroups:
+def _planned(sample: SampledEvents, boxes: Boxes, size: int, groups: int, schema: Schema | None) -> JoinGroups:
     """Groups by samples of both sides."""
     groups = max(groups, -(-sample.many // MOST_EVENTS))
     try:
@@ -127,7 +127,7 @@ def _match_whole(
     results: StructType,
     refused: Observation | None,
 ) -> DataFrame:
-    """The matches of events with one index of all, which is no more than each group would hold."""
+    """Match with one index of all subscriptions; each group would hold nearly as many."""
     from pyspark.sql import functions as sf
 
     boxes, unread = subscriptions.gathered()

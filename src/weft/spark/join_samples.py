@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SEED = 1
 
 
-class EventSample(NamedTuple):
+class SampledEvents(NamedTuple):
     """Some events: the attributes that may decide, and the hashes of whole rows; and how many events there are."""
 
     attributes: pa.RecordBatch
@@ -49,7 +49,7 @@ def sampled_events(  # noqa: PLR0913, PLR0917
     names: Sequence[str],
     paths: Mapping[str, str],
     most: int,
-) -> EventSample:
+) -> SampledEvents:
     """Events with these attributes, of which `source` has the columns that are kept, under other names. Cost: as above.
 
     `paths` says where the source has the attributes.
@@ -61,13 +61,13 @@ def sampled_events(  # noqa: PLR0913, PLR0917
         table, many = local
         seen = attributes(names, one_batch(table.select(list(names))).columns, table.num_rows)
         again = source.sparkSession.createDataFrame(table.rename_columns(source.columns), source.schema)
-        return EventSample(seen, _numbers(again.select(row_hash(again)).toArrow().column(0)), many)
+        return SampledEvents(seen, _numbers(again.select(row_hash(again)).toArrow().column(0)), many)
     counted = Observation()
     columns = [sf.col(paths[name]).alias(f"c{at}") for at, name in enumerate(names)]
     frame = source.observe(counted, sf.count(sf.lit(1)).alias(ROWS)).select(row_hash(source).alias("hash"), *columns)
     sample = one_batch(drawn(frame, most, _SEED))
     hashes = _numbers(sample.column(0))
-    return EventSample(attributes(names, sample.columns[1:], len(hashes)), hashes, int(counted.get[ROWS]))
+    return SampledEvents(attributes(names, sample.columns[1:], len(hashes)), hashes, int(counted.get[ROWS]))
 
 
 def attributes(names: Sequence[str], columns: Sequence[Any], rows: int) -> pa.RecordBatch:

@@ -26,12 +26,8 @@ class RangesHeard:
         old, new = [*drop], [*add]
         for group, table in enumerate(self.tables):
             gone, came = _of_group(old, group), _of_group(new, group)
-            if gone and came:
+            if gone or came:
                 table.change(_sets(gone), _sets(came))
-            elif gone:
-                table.remove_batch(_sets(gone))
-            elif came:
-                table.insert_batch(_sets(came))
 
     def matches(self, points: Ints) -> bool:
         """Whether the link wants an event with these points, one on each curve. Cost: O(log n) per curve."""

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := dev,bench,spark,broker,docs
 
-.PHONY: run test test-spark test-others test-slow sim chaos mutants check docs pictures bench fuzz setup clean
+.PHONY: run test test-spark test-others test-slow sim mobility chaos mutants check docs pictures bench house fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -19,7 +19,7 @@ else
 	$(MAKE) --no-print-directory -k -j 2 test-spark test-others
 endif
 
-SPARK_TESTS := tests/spark tests/demo/test_pipeline_chapter.py tests/bench/test_spark_bench.py
+SPARK_TESTS := tests/spark tests/lab/demo/test_pipeline_chapter.py tests/lab/bench/test_spark_bench.py
 
 test-spark: $(READY)  ## the part of `make test` that needs Spark
 	@mkdir -p build
@@ -36,6 +36,7 @@ check: $(READY)  ## style, types, layers, fences, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tools
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_fences.py
 	$(MAKE) docs
@@ -50,6 +51,9 @@ pictures: $(READY)  ## draw the pictures of the documentation again
 bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
 	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)
 
+house: $(READY)  ## how one event walks through the messaging code, and what is there twice: make house ARGS=--list
+	$(BIN)/python tools/house.py $(ARGS)
+
 fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each target for so long: make fuzz SECONDS_=300
 	$(BIN)/python -m pip install -q 'atheris>=2.3'
 	$(BIN)/python fuzz/language.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
@@ -61,11 +65,19 @@ sim: $(READY)  ## one broker, then networks of brokers under simulated faults: m
 	$(BIN)/weft sim faults --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
 	$(BIN)/weft sim faults --network --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
 
-chaos: $(READY)  ## three brokers with TLS and load, killed at random: make chaos KILLS=50 SEED=1
-	PYTHONPATH=tests $(BIN)/python tests/net/chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
+mobility: $(READY)  ## 10,000 moves with every protocol that hands clients over: make mobility SEEDS=100 FIRST=1
+	for who in subscribers publishers both; do $(BIN)/weft sim mobility --busy --events 5 --types 2 --routers 6 \
+	  --moves 100 --seed $(or $(FIRST),1) --seeds $(or $(SEEDS),100) --movers $$who $(ARGS) || exit 1; done
 
-mutants: $(READY)  ## faults planted into the broker, each of which the simulation must notice
-	$(BIN)/pytest -n 2 -m "slow or not slow" tests/sim/test_mutants.py $(ARGS)
+chaos: $(READY)  ## three brokers with TLS and load, killed at random: make chaos KILLS=50 SEED=1; a ring: RING=1
+ifdef RING
+	PYTHONPATH=tests $(BIN)/python tests/server/ring_chaos.py --seconds $(or $(SECONDS_),600) --seed $(or $(SEED),1) $(ARGS)
+else
+	PYTHONPATH=tests $(BIN)/python tests/server/chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
+endif
+
+mutants: $(READY)  ## faults planted into brokers, links and clients, each of which the simulation must notice
+	$(BIN)/pytest -n 2 -m "slow or not slow" tests/lab/test_mutants.py $(ARGS)
 
 setup: $(READY)
 

@@ -38,7 +38,7 @@ def main() -> None:
     found = index.match_batch(READINGS)
     for reading, rules in enumerate(found.lists()):
         print(f"reading {reading}: {', '.join(sorted(rules)) or 'no rule'}")
-    fired = found.to_pandas()["id"].value_counts()
+    fired = found.to_pandas()["subscription"].value_counts()
     print("fired:", {rule: int(count) for rule, count in sorted(fired.items())})
 
     index.replace("hot", "temperature > 90")
@@ -48,7 +48,7 @@ def main() -> None:
     why = index.explain({"room": "hall", "temperature": 85.5}, "cold-room")
     print("cold-room:", [f"{part.filter} is {part.truth}" for part in why.parts])
 
-    broken = index.match_batch([{"temperature": 95}, {"temperature": [95, 96]}])
+    broken = index.match_batch([{"temperature": 95}, {"temperature": b"95"}])
     print(broken)
     for error in broken.errors.values():
         print(error)

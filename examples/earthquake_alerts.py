@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.demo import earthquakes
 from weft.index import TreeIndex
+from weftlab.demo import earthquakes
 
 TOWNS = {  # latitude, longitude
     "Anchorage": (61.2, -149.9),

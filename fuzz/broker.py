@@ -7,7 +7,6 @@ back as itself; a broker that is sent any messages keeps its invariants.
 from __future__ import annotations
 
 import sys
-from itertools import count
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -16,11 +15,13 @@ import atheris
 with atheris.instrument_imports(include=["weft.broker"]):
     import msgspec
 
-    from weft.broker.codec import broker_messages, client_messages, encode
-    from weft.broker.core import Core
-    from weft.broker.effects import ConnectionId, Now, Persist, Send
-    from weft.broker.frames import joined
-    from weft.broker.messages import (
+    from weft.broker.delivery_run import encode_all, one_by_one
+    from weft.broker.effects import ConnectionId, Outgoing
+    from weft.errors import RemoteProtocolError
+    from weft.log.base import Offset
+    from weft.network.cores import MemoryBroker
+    from weft.protocol.codec import broker_messages, client_messages, encode, joined
+    from weft.protocol.messages import (
         Ack,
         BrokerMessage,
         ClientMessage,
@@ -28,27 +29,35 @@ with atheris.instrument_imports(include=["weft.broker"]):
         Hello,
         Nack,
         Publish,
+        Question,
         QueueNumber,
         SubNumber,
         Subscribe,
     )
-    from weft.errors import RemoteProtocolError
-    from weft.log.base import Offset
-    from weft.log.memory import MemoryLog
-    from weft.routing.registry import make_table
 
 NUMBERS = (0, 1, 2, 3, 127, 128, -1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 TEXTS = ("", "x", "x > 5", "x >", "s", "work", "x" * 300)
 MAPS = ({}, {"x": 1}, {"x": {"y": 1}}, {"": 1}, {"x": float("nan")}, {"time": "2018-02-01"}, {"id": 5})
 VALUES = (*NUMBERS, *TEXTS, *MAPS, b"", b"body", None, True, False, 0.5, [], [1, 2], [[1, 2]], [[3, 1]])
+QUESTIONS = (
+    *({"ask": kind} for kind in ("sessions", "subscriptions", "order", "overlay", "summary", "search", "matches")),
+    *({"ask": kind, "session": "s", "number": 1} for kind in ("why", "change", "disconnect", "subscriptions")),
+    *({"ask": "related", "filter": text} for text in ("x > 5", "x >", "TRUE")),
+    {"ask": "trace", "session": "s", "event": {"x": 6}},
+    {"ask": "items", "link": "s"},
+    {"ask": "change", "session": "s", "number": 1, "filter": "x < 5"},
+    [0, 1, 1],  # a page token
+)
 PIECES = (
-    *(bytes([0x90 + size, tag]) for tag in range(1, 16) for size in (1, 2, 3, 4)),
+    *(bytes([0x90 + size, tag]) for tag in (*range(1, 16), 24) for size in (1, 2, 3, 4, 5)),
+    *map(msgspec.msgpack.encode, QUESTIONS),
     *(b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc1", b"\xc7\x01\x00", b"\xd6\xff\0\0\0\0"),
     *map(msgspec.msgpack.encode, VALUES),
 )
 SEEDS: tuple[list[ClientMessage], ...] = (
     [Hello(session="s"), Subscribe(SubNumber(1), "x > 5"), Publish.of(1, {"x": 6}), Ack(QueueNumber(0), Offset(2))],
     [Hello(), Subscribe(SubNumber(1), "x > 5", share="work"), Publish.of(1, {"x": 6}), Nack(QueueNumber(0), ())],
+    [Hello(), *(Question(1, msgspec.Raw(msgspec.msgpack.encode(each))) for each in QUESTIONS)],
 )
 HOME = ConnectionId("c")
 
@@ -82,22 +91,20 @@ def check_read(messages: list[BrokerMessage]) -> None:
 def check_core(messages: list[ClientMessage]) -> None:
     """A broker takes whatever a client says, and what it answers can be written."""
     assert client_messages().feed(encode(messages)) == messages
-    log, ids, now = MemoryLog("fuzz"), count(1), Now(0, 1)
-    core = Core(log, log.restore(), make_table("flooding"), draw=lambda: next(ids))
-    effects = [*core.connected(HOME, now)]
+    broker = MemoryBroker(model="flooding", at_once=False)
+    broker.connect(HOME, answer=_answer)
     for message in messages:
-        effects += core.receive(HOME, [message], now)
-    while effects:
-        effect = effects.pop(0)
-        if isinstance(effect, Persist):
-            log.commit([effect.group])
-            effects += core.committed(effect.ticket, now)
-        elif isinstance(effect, Send):
-            encode(effect.messages)
-            answered = [each.offset for each in effect.messages if isinstance(each, Deliver)]
-            if answered:
-                effects += core.receive(HOME, [Ack(QueueNumber(0), Offset(max(answered) + 1))], now)
-    core.check()
+        broker.receive(HOME, [message])
+    broker.at_once = True
+    broker.follow_up()
+    broker.core.check()
+
+
+def _answer(sent: list[Outgoing]) -> list[Ack]:
+    """Acknowledge what is delivered."""
+    encode_all(sent)
+    delivered = [each.offset for each in one_by_one(sent) if isinstance(each, Deliver)]
+    return [Ack(QueueNumber(0), Offset(max(delivered) + 1))] if delivered else []
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from weft.language.ast import (
     Call,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -169,13 +170,25 @@ def related_tests() -> list[Filter]:
     return [Compare(left, op, right) for op in Operator for left, right in pairs]
 
 
-def events() -> list[dict[str, Value | None]]:
+LISTS: tuple[Any, ...] = ([], ["a"], ["ab", "a"], [1], [1.0, 2, "a"], [True, 1.5], [DAY, "b"], ["a", "b", "ab", 1])
+
+
+def list_tests(left: AttributeRef = A) -> list[Filter]:
+    """HAS of every type, ANY and ALL; some of the values are in the lists together."""
+    tests: list[Filter] = [Has(left, constants(value)) for value in ("a", "ab", "b", 1, 1.5, True, DAY)]
+    some = (("a", "b"), ("a", 1), (1, 2, "zz"), ("a", "ab", "b"))
+    return tests + [Has(left, constants(*values), every) for values in some for every in (False, True)]
+
+
+def events() -> list[dict[str, Any]]:
     """A representative set of events over two attributes, absent and NULL ones included."""
     few = (None, True, -1, 0, 1, 1.5, 2, "", "a", "ab", "car", DAY, NEXT)
-    return [{}, *({"a": a, "b": b} for a, b in product(few, repeat=2)), *({"a": a} for a in VALUES)]
+    return [{}, *({"a": a, "b": b} for a, b in product(few, repeat=2)), *({"a": a} for a in VALUES), *LIST_EVENTS]
 
 
+LIST_EVENTS: list[dict[str, Any]] = [{"a": a, "b": b} for a in LISTS for b in (None, 1, "a", *LISTS)]
 EVENTS = events()
+SCALAR_EVENTS = EVENTS[: -len(LIST_EVENTS)]
 
 
 def one_of(choices: list[Any]) -> st.SearchStrategy[Any]:
@@ -184,7 +197,7 @@ def one_of(choices: list[Any]) -> st.SearchStrategy[Any]:
 
 
 _ilikes = [Like(left, pattern, None, True) for left in (A, B) for pattern in ("A", "AB%", "%B", "%A%", "_", "A_", "%")]
-_tests = one_of([*all_tests(A), *all_tests(B), *related_tests(), *_ilikes])
+_tests = one_of([*all_tests(A), *all_tests(B), *related_tests(), *_ilikes, *list_tests(A), *list_tests(B)])
 _numbers = one_of([*number_tests(A), *number_tests(B), Is(A, None), Is(B, None)])
 
 
@@ -209,6 +222,11 @@ def filters(size: int = 6) -> st.SearchStrategy[Filter]:
 def folded_filters(size: int = 6) -> st.SearchStrategy[Filter]:
     """Random filters of tests in which case matters, or does not."""
     return _grow(one_of(folded_tests()), size)
+
+
+def list_filters(size: int = 6) -> st.SearchStrategy[Filter]:
+    """Random filters in which most tests are HAS."""
+    return _grow(one_of([*list_tests(A), *list_tests(B), *all_tests(A)[::9], Is(A, None)]), size)
 
 
 def number_filters(size: int = 6) -> st.SearchStrategy[Filter]:
@@ -254,7 +272,25 @@ SMILE = "\N{GRINNING FACE}"  # one code point, two units of UTF-16, four bytes o
 
 ODD_NAMES = (
     *("a", "b", "magnitude", "place.country", "_", "x1", "größe", "名前", "²", "timestamp", "escape", "Timestamp"),
-    *("and", "OR", "Not", "in", "like", "between", "is", "null", "TRUE", "false", "iS", "is_a", "among"),
+    *(
+        "and",
+        "OR",
+        "Not",
+        "in",
+        "like",
+        "between",
+        "is",
+        "null",
+        "TRUE",
+        "false",
+        "iS",
+        "is_a",
+        "among",
+        "has",
+        "HAS",
+        "any",
+        "all",
+    ),
     *("\u0131s", "fal\u017fe", "\u0131n", "\u017f"),  # their upper case looks like a reserved word
     *(" ", "two words", "it's", 'say "x"', '"', "'", "''", '""', "a.", ".a", "a..b", "1", "1a", "a.1", "-", "a-b"),
     *("a\nb", "\t", "\0", "e\N{COMBINING ACUTE ACCENT}", "\N{ZERO WIDTH SPACE}", SMILE, "--", "\\", "%", "x\r"),
@@ -304,6 +340,7 @@ def trees(size: int = 8) -> st.SearchStrategy[Filter]:
         st.builds(Compare, left, st.sampled_from(Operator), st.one_of(typed_constants, left)),
         st.builds(Between, left, typed_constants, typed_constants),
         st.builds(In, left, several),
+        st.builds(Has, left, several, st.booleans()),
         likes(),
         st.builds(Call, st.just(AMONG), left, several),
         st.builds(Call, st.just(KINDS), left, concepts),

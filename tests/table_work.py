@@ -1,26 +1,30 @@
 """What routing tables do with a few filters, operation by operation, as brokers have them do it.
 
-A table with two neighbours gets the filters one by one; one neighbour learns what it is told, item by item, and has a
-neighbour of its own. Both route events. Then the filters are removed again. Every operation is measured alone.
+A broker with two neighbours gets the filters one by one; one neighbour learns what it receives, item by item, and has
+a neighbour of its own. Both route events. Then the filters are removed again. Every operation is measured alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from measured_work import Work, measured
-from weft.bench.hostile_broker import bounded_schema
+from weft.errors import WeftError
 from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.limits import LIMITS
-from weft.routing import Link, make_table
+from weft.network.tables import BrokerId, RunWork, TableNetwork
+from weft.routing import make_table
 from weft.routing.registry import MODELS
 from weft.routing.table import Tell, Update
+from weftlab.bench.hostile_broker import bounded_schema
 
-HOME, NORTH, SOUTH = Link("home"), Link("north"), Link("south")
+HOME, NORTH, SOUTH, FAR = map(BrokerId, ("home", "north", "south", "far"))
+MEASURED = (HOME, NORTH)
+NAMES = {"change": "add", "learn": "learn", "step": "step"}  # what a method of a table is called here
 EVENTS: tuple[dict[str, Any], ...] = (
     {},
     {"x": 5, "y": 17.5, "z": 300, "n": 7, "s": "w3"},
@@ -43,59 +47,79 @@ def table_work(
 ) -> Iterator[tuple[str, Work]]:
     """The operations by name, with what each takes. Options are those of the tables."""
     _import(model)
-    schema = bounded_schema() if MODELS[model].bounded else None
-    table, neighbour = (make_table(model, schema, **options) for _ in range(2))
-    for link in (NORTH, SOUTH):
-        table.attach(link)
-    for link in (HOME, SOUTH):
-        neighbour.attach(link)
+    done: list[tuple[str, Work]] = []
+    turns = 0
 
-    def run(name: str, operation: Callable[[], list[Tell]]) -> Iterator[tuple[str, Work]]:
-        """An operation of the table, its consequences, and what the neighbour does with them."""
-        done = measured(operation, traced=traced)
-        yield name, done
-        tells = [] if isinstance(done.result, Exception) else [*done.result]
-        for _ in range(_TURNS):
-            if not table.pending:
-                break
-            done = measured(lambda: table.step(_STEPS), traced=traced)
-            yield "step", done
-            tells += done.result
-        assert not table.pending, f"{model}: the work never ends"
-        yield from told(tells)
+    def run(broker: BrokerId, work: Callable[[], list[Tell]]) -> list[Tell]:
+        """Measure what a table does; one that learns does so item by item."""
+        nonlocal turns
+        assert isinstance(work, partial)
+        name = NAMES.get(work.func.__name__, "")
+        if broker not in MEASURED or not name:
+            return work()
+        turns = turns + 1 if name == "step" else 0
+        assert turns <= _TURNS, f"{model}: the work never ends"
+        parts = [work]
+        if name == "learn":
+            link, update = work.args
+            parts = [partial(work.func, link, piece) for piece in _pieces(update)]
+        elif name == "add" and not work.args[0]:
+            name = "remove"
+        each = [measured(part, traced=traced) for part in parts]
+        done.extend((name, some) for some in each)
+        for some in each:
+            if isinstance(some.result, Exception):
+                raise some.result
+        return [tell for some in each for tell in some.result]
 
-    def told(tells: Sequence[Tell]) -> Iterator[tuple[str, Work]]:
-        for tell in tells:
-            if tell.link == NORTH:
-                for update in _pieces(table.codec.decode(table.codec.encode(tell.update))):
-                    yield "learn", measured(lambda update=update: neighbour.learn(HOME, update), traced=traced)
-                while neighbour.pending:
-                    yield "step", measured(lambda: neighbour.step(_STEPS), traced=traced)
+    network = _network(model, run, **options)
+    for one, other in ((HOME, NORTH), (HOME, SOUTH), (NORTH, FAR)):
+        network.attach(one, other)
+    network.settle()
 
     admitted = []
     for sub, wanted in enumerate(filters):
-        for name, done in run("add", lambda sub=sub, wanted=wanted: table.change({SubId(sub): wanted}, ())):
-            if name == "add" and not isinstance(done.result, Exception):
-                admitted.append(sub)
-            yield name, done
-    for each in (table, neighbour):
+        try:
+            network.subscribe(HOME, SubId(sub), wanted)
+            admitted.append(sub)
+        except WeftError:
+            pass  # the work of a filter that is refused counts too
+        network.settle()
+    yield from done
+    for table in map(network.table, MEASURED):
         for event in EVENTS:
-            yield "route", measured(lambda each=each, event=event: each.route(event, None), traced=traced)
-        yield "route", measured(lambda each=each: each.route_batch(EVENTS, None), traced=traced)
+            yield "route", measured(lambda table=table, event=event: table.route(event, None), traced=traced)
+        yield "route", measured(lambda table=table: table.route_batch(EVENTS, None), traced=traced)
+    done.clear()
     for sub in admitted:
-        yield from run("remove", lambda sub=sub: table.change({}, (SubId(sub),)))
+        network.unsubscribe(HOME, SubId(sub))
+        network.settle()
+    yield from done
 
 
 @cache
 def _import(model: str) -> None:
     """Import whatever a table imports when it is used first, which is not the work of a filter."""
+    network = _network(model)
+    network.attach(HOME, NORTH)
+    network.subscribe(HOME, SubId(1), parse("x < 5 OR s LIKE 'a%'"))
+    network.settle()
+    for broker in MEASURED:
+        network.table(broker).route_batch(EVENTS, None)
+
+
+def _network(model: str, run: RunWork = lambda _, work: work(), **options: Any) -> TableNetwork:
+    """Brokers that are not yet linked; updates pass through the codec."""
     schema = bounded_schema() if MODELS[model].bounded else None
-    table = make_table(model, schema)
-    table.attach(HOME)
-    (told,) = table.change({SubId(1): parse("x < 5 OR s LIKE 'a%'")}, ()) or (None,)
-    if told is not None:
-        table.learn(HOME, table.codec.decode(table.codec.encode(told.update)))
-    table.route_batch(EVENTS, None)
+    codec = make_table(model, schema, **options).codec
+    return TableNetwork(
+        [HOME, NORTH, SOUTH, FAR],
+        lambda: make_table(model, schema, **options),
+        matcher=None,
+        pieces=_STEPS,
+        run=run,
+        send=lambda _, update: codec.decode(codec.encode(update)),
+    )
 
 
 def _pieces(update: Update) -> Iterator[Update]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import offline
 import pytest
@@ -15,6 +19,10 @@ from pictures.draw import PICTURES
 
 import weft
 import weft.errors
+from weft.broker import broker
+from weft.broker.after_commit import AfterCommit
+from weft.broker.links.neighbour import NEXT_STATE, LinkInput, LinkState
+from weft.client.session import TRANSITIONS, SessionState
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -142,3 +150,119 @@ def test_every_package_is_in_the_table_of_the_architecture():
         path.stem for path in source.glob("[a-z]*.py")
     }
     assert there <= named
+
+
+# -- the architecture ---------------------------------------------------------------------------------
+
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+MESSAGING = ["protocol", "broker", "log", "client", "server", "ring", "network"]
+
+
+def layers() -> list[str]:
+    """The packages of weft as import-linter has them, the lowest first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = next(each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers")
+    return [name.strip("()") for name in reversed(contract["layers"])]
+
+
+def test_the_table_of_packages_is_in_the_order_of_the_layers():
+    table = ARCHITECTURE.partition("| package |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == layers()
+
+
+def test_the_layers_in_the_package_are_those_that_are_checked():
+    comment = Path(weft.__file__).read_text(encoding="utf-8").partition("# The layers")[2].partition("\n\n")[0]
+    assert re.findall(r"^#   (\w+) ", comment, re.MULTILINE) == layers()
+
+
+def steps(text: str) -> list[str]:
+    """The numbered steps of a turn, with their lines as they are."""
+    (found,) = re.findall(r"^1\. Match.*?(?=\n\n)", text, re.MULTILINE | re.DOTALL)
+    return re.split(r"\n(?=\d\. )", found)
+
+
+def test_the_steps_of_a_turn_are_those_of_the_code():
+    stated = steps(broker.__doc__ or "")
+    assert steps(ARCHITECTURE) == stated
+    numbers = [step.partition(".")[0] for step in stated]
+    assert numbers == ["1", "2", "3", "4", "5", "6", "7"]
+    assert re.findall(r"# (\d)$", inspect.getsource(broker.Core._finish), re.MULTILINE) == numbers
+
+
+def test_everything_that_waits_for_a_commit_is_in_the_architecture():
+    table = ARCHITECTURE.partition("| value |")[2].partition("\n\n")[0]
+    first = "".join(row.split("|")[1] for row in table.splitlines()[2:])
+    assert set(re.findall(r"`(\w+)`", first)) == {value.__name__ for value in get_args(AfterCommit)}
+
+
+def test_the_states_of_a_link_are_those_of_the_code():
+    table = ARCHITECTURE.partition("| state of a link |")[2].partition("\n\n")[0]
+    header, _, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
+    columns = [LinkInput(title) for title in header]
+    stated = {
+        (LinkState(row[0].strip("`")), column): LinkState(cell.strip("`"))
+        for row in rows
+        for column, cell in zip(columns, row[1:], strict=True)
+        if cell
+    }
+    assert stated == NEXT_STATE
+
+
+def test_the_states_of_a_client_are_those_of_the_code():
+    table = ARCHITECTURE.partition("| state of a session |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+    stated = {
+        SessionState(state.strip("`")): {SessionState(name) for name in re.findall(r"`(\w+)`", following)}
+        for state, _, following in rows
+    }
+    assert stated == TRANSITIONS
+
+
+@pytest.mark.parametrize("package", MESSAGING)
+def test_every_module_of_messaging_is_in_the_architecture(package):
+    source = ROOT / "src" / "weft"
+    named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
+    modules = {path.relative_to(source).as_posix() for path in (source / package).rglob("[a-z]*.py")}
+    assert modules <= named
+
+
+SOURCES = [f"/{path.relative_to(ROOT / 'src').as_posix()}" for path in (ROOT / "src").rglob("*.py")]
+
+
+def is_module(path: str) -> bool:
+    """Whether a path is one of a file in the project, whole or from some package on."""
+    return (ROOT / path).exists() or any(source.endswith(f"/{path}") for source in SOURCES)
+
+
+def is_name(name: str) -> bool:
+    """Whether a dotted name can be imported: a module, or what is in one."""
+    module, rest = name, []
+    while True:
+        try:
+            found: object = import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, last = module.rpartition(".")
+            rest.insert(0, last)
+    for part in rest:
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"], ids=shown)
+def test_every_module_that_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    assert [path for path in re.findall(r"`([\w/.-]+\.py)`", text) if not is_module(path)] == []
+    assert [name for name in re.findall(r"`(weft(?:lab)?(?:\.\w+)+)", text) if not is_name(name)] == []
+
+
+def test_a_module_that_does_not_exist_is_noticed():
+    assert is_module("broker/links/links.py")
+    assert is_module("docs/pictures/draw.py")
+    assert not is_module("broker/nothing.py")
+    assert not is_module("roker/broker.py")
+    assert is_name("weft.broker.broker.Core.receive")
+    assert not is_name("weft.broker.nothing")
+    assert not is_name("weft.nothing.broker")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import csv
 
-from weft.demo import earthquakes
+from weftlab.demo import earthquakes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

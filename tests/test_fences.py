@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "weft"
+SOURCE = Path(__file__).parent.parent / "src"
+
+# the client's faces and drivers; its session, publisher and subscriptions are machines without a loop and a clock
+CLIENT = tuple(f"weft/client/{name}.py" for name in ("client", "connection", "engine", "subscription_handle"))
 
 # what must not be imported, and where it may be all the same
 FENCES = {
-    "numba": ("kernels/compiler.py",),
-    "pyspark": ("spark/", "lab/"),
-    "asyncio": ("net/", "console/", "collect/", "testing/", "bench/", "serve.py"),
-    "socket": ("net/", "console/", "collect/", "testing/", "bench/", "serve.py"),
-    "random": ("net/", "sim/", "testing/"),
-    "time": ("net/", "sim/", "spark/", "testing/", "bench/", "demo/", "cli/", "serve.py"),
+    "numba": ("weft/kernels/compiler.py",),
+    "pyspark": ("weft/spark/", "weftlab/"),
+    "asyncio": (*CLIENT, "weft/server/", "weft/gateway/", "weft/testing/", "weftlab/"),
+    "socket": ("weft/server/", "weft/testing/", "weftlab/"),
+    "random": ("weft/client/engine.py", "weft/server/", "weft/testing/", "weftlab/"),
+    "time": ("weft/server/", "weft/spark/", "weft/testing/", "weft/cli/", "weft/models/", "weftlab/"),
+    "weftlab": ("weftlab/",),
 }
 CLOCKS = {"now", "utcnow", "today"}
 
@@ -66,7 +70,17 @@ def test_no_module_crosses_a_fence(path: Path) -> None:
     ],
 )
 def test_the_fence_catches(text: str) -> None:
-    assert trespasses("algebra/box.py", text)
+    assert trespasses("weft/algebra/box.py", text)
+
+
+def test_a_fence_has_gaps_only_where_something_is() -> None:
+    gaps = {gap for allowed in FENCES.values() for gap in allowed}
+    assert [gap for gap in gaps if not (SOURCE / gap).exists()] == []
+
+
+@pytest.mark.parametrize("text", ["import asyncio", "import time", "import socket", "from random import random"])
+def test_the_fence_catches_a_session_that_is_not_sans_io(text: str) -> None:
+    assert trespasses("weft/client/session.py", text)
 
 
 def test_importing_weft_is_cheap() -> None:

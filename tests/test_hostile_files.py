@@ -24,10 +24,10 @@ from weft.interest.label_filter import FilterShape
 from weft.language.predicate import Predicates
 from weft.language.text import parse
 from weft.model.schema import Schema
-from weft.net.access_file import read_access
-from weft.net.initial_table import InitialTable
-from weft.net.settings import _read as read_settings
 from weft.routing import Link, make_table
+from weft.server.initial_load import InitialTable
+from weft.server.security.access_file import read_access
+from weft.server.settings import _read as read_settings
 from weft.space.content import ContentSpace
 from weft.space.curve_groups import CurveGroups
 from weft.space.grid import Grid

@@ -26,13 +26,23 @@ True
 #   demand    what subscriptions ask for, counted
 #   tuning    dimensions, cells and sizes chosen by samples
 #   routing   what neighbours must hear, and where an event goes
+#   recording runs of simulators in files, step by step
+#   tables    the look of tables of figures
 #   log       events and state that survive a restart
-#   broker    one broker: messages in, effects out
+#   protocol  what clients, brokers and neighbours say to each other, as messages and as bytes
+#   broker    one broker: messages in, effects out; and its driver
 #   ring      peer-to-peer rendezvous over Chord: messages in, effects out
-#   net       brokers on sockets, and clients
-#   sim       networks in memory, with faults
+#   network   networks in memory: one of routing tables, one of brokers
+#   client    clients: a session without sockets, and the faces for asyncio and threads
+#   server    a broker as a process: sockets, clocks, threads, settings, security
+#   gateway   HTTP for every language: an ordinary client with doors for CloudEvents
+#   models    routing models compared on a user's own data
+#   pipeline  matching from files to files, for any engine and on one machine
 #   spark     tables of events against tables of subscriptions, through PySpark
-#   tables, testing, bench, demo, cli
+#   testing   a broker in the same process, for users' tests
+#   warm      kernels compiled ahead
+#   cli       commands
+# A second package, weftlab, has the simulators, the benchmarks and the demo; weft never imports it.
 
 from __future__ import annotations
 
@@ -54,6 +64,8 @@ if TYPE_CHECKING:
     from weft.algebra.relate import overlaps as overlaps
     from weft.algebra.subtract import subtract as subtract
     from weft.algebra.to_filter import to_filter as to_filter
+    from weft.client.client import connect as connect
+    from weft.client.sync import connect_sync as connect_sync
     from weft.errors import EventError as EventError
     from weft.errors import FilterError as FilterError
     from weft.errors import FilterSyntaxError as FilterSyntaxError
@@ -81,8 +93,6 @@ if TYPE_CHECKING:
     from weft.model.schema import Attribute as Attribute
     from weft.model.schema import Schema as Schema
     from weft.model.value import Type as Type
-    from weft.net.client import connect as connect
-    from weft.net.client_sync import connect_sync as connect_sync
 
 _HOMES = {
     "Attribute": "weft.model.schema",
@@ -106,8 +116,8 @@ _HOMES = {
     "TreeIndex": "weft.index.tree",
     "Type": "weft.model.value",
     "WeftError": "weft.errors",
-    "connect": "weft.net.client",
-    "connect_sync": "weft.net.client_sync",
+    "connect": "weft.client.client",
+    "connect_sync": "weft.client.sync",
     "covers": "weft.algebra.relate",
     "equivalent": "weft.algebra.relate",
     "from_cloudevent": "weft.model.cloudevents",

@@ -1,4 +1,4 @@
-"""Every error that Weft raises on purpose. Law: each message states in one sentence what is wrong and what to do.
+"""Every error that Weft raises on purpose. Each message states in one sentence what is wrong and what to do.
 
 WeftError
 ├── FilterError               a filter that cannot be used; in a bulk call it has the position and the id
@@ -22,7 +22,7 @@ WeftError
 │   └── LogFailedError        it is unknown what is stored: the process must end and recover
 ├── AccessError               a request that a client's access rules or limits do not allow
 ├── BrokerError               a request that a broker does not accept, or a broker that cannot be reached
-│   ├── ConnectError          no broker can be reached, or the broker refuses this client
+│   ├── ConnectError          no broker can be reached, or the broker refuses this client: code
 │   ├── PublishError          an event that the broker refused; it is not stored: code, position
 │   ├── RequestError          a request that the broker refused, and that changed nothing: code
 │   ├── SessionTakenError     a newer connection uses the same name
@@ -38,23 +38,46 @@ from __future__ import annotations
 from typing import Any, Self
 
 _WINDOW = 72
+_BEGINNING, _END = 1_500, 500  # characters of a message that are shown, if it is longer
 
 
 class WeftError(Exception):
-    """The base of all Weft errors."""
+    """The base of all Weft errors.
+
+    >>> from weft import parse
+    >>> try:
+    ...     parse("price <")
+    ... except WeftError as error:
+    ...     print(type(error).__name__)
+    FilterSyntaxError
+    """
+
+    def __str__(self) -> str:
+        return _brief(super().__str__())
 
 
 class FilterError(WeftError, ValueError):
     """A filter that cannot be used.
 
     An error of a bulk call names the filter: `position` counts from 0 among those given, `id` is its subscription's.
+
+    >>> from weft import Index
+    >>> try:
+    ...     Index([("rule-1", "x > 5"), ("rule-2", "x >")])
+    ... except FilterError as error:
+    ...     error.position, error.id
+    (1, 'rule-2')
     """
 
     position: int | None = None
     id: object = None
 
     def at(self, position: int, id: object = None) -> Self:
-        """The same error, as that of one filter among many."""
+        """The same error, as that of one filter among many. Cost: O(1).
+
+        >>> print(FilterError("no such predicate").at(3, "rule-4"))
+        filter 3 (id 'rule-4'): no such predicate
+        """
         self.position, self.id = position, id
         return self
 
@@ -64,22 +87,34 @@ class FilterError(WeftError, ValueError):
     def _place(self) -> str:
         if self.position is None:
             return ""
-        return f"filter {self.position}: " if self.id is None else f"filter {self.position} (id {self.id!r}): "
+        return (
+            f"filter {self.position}: " if self.id is None else f"filter {self.position} (id {_brief(repr(self.id))}): "
+        )
 
 
 class FilterSyntaxError(FilterError):
-    """Text or JSON that is not a filter. The message marks the place with a caret, and adds a hint where possible."""
+    """Text or JSON that is not a filter. The message marks the place with a caret, and adds a hint where possible.
+
+    >>> from weft import parse
+    >>> parse("price => 95")
+    Traceback (most recent call last):
+        ...
+    weft.errors.FilterSyntaxError: unknown operator '=>' at column 7
+      price => 95
+            ^^
+    did you mean '>='?
+    """
 
     def __init__(self, message: str, text: str = "", start: int = 0, end: int = 0, hint: str = "") -> None:
         start = max(0, min(start, len(text)))
         before = text.rfind("\n", 0, start) + 1
-        self.message = message
+        self.message = _brief(message)
         self.text = text
         self.start = start
         self.end = max(end, start + 1)
         self.line = text.count("\n", 0, start) + 1
         self.column = start - before + 1
-        self.hint = hint
+        self.hint = _brief(hint)
         super().__init__(message)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,11 +140,20 @@ class FilterTooComplexError(FilterError):
 
 
 class SubscriptionError(WeftError, ValueError):
-    """Subscriptions that cannot be added or found. `id` is the one at fault, `position` its place in a bulk call."""
+    """Subscriptions that cannot be added or found. `id` is the one at fault, `position` its place in a bulk call.
+
+    >>> from weft import Index
+    >>> index = Index({"rule-1": "x > 5"})
+    >>> try:
+    ...     index.add("rule-1", "x > 7")
+    ... except SubscriptionError as error:
+    ...     print(error.id, error, sep=": ")
+    rule-1: subscription 'rule-1' already exists; use replace()
+    """
 
     def __init__(self, message: str, id: object = None, position: int | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _brief(message)
         self.id = id
         self.position = position
 
@@ -133,23 +177,39 @@ class UnknownIdError(SubscriptionError, KeyError):
 
 
 class SchemaError(WeftError, ValueError):
-    """A schema that is invalid, or lacks what an operation needs (such as bounds for a volume)."""
+    """A schema that is invalid, or lacks what an operation needs (such as bounds for a volume).
+
+    >>> from weft import Schema
+    >>> Schema.of(depth="flaot")
+    Traceback (most recent call last):
+        ...
+    weft.errors.SchemaError: attribute 'depth' has the unknown type 'flaot': did you mean 'float'?
+    """
 
 
 class EventError(WeftError, ValueError):
     """An event, or a batch of events, that cannot be read.
 
     `attribute` is the attribute or column at fault, `position` the event's place in a batch, where there is one.
+
+    >>> from weft import Index
+    >>> error = Index({"rule-1": "x > 5"}).match_batch([{"x": 7}, {"x": b"7"}]).errors[1]
+    >>> error.attribute, error.position
+    ('x', 1)
     """
 
     def __init__(self, message: str, attribute: str | None = None, position: int | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _brief(message)
         self.attribute = attribute
         self.position = position
 
     def at(self, position: int) -> EventError:
-        """The same error, as that of one event among many."""
+        """The same error, as that of one event among many. Cost: O(1).
+
+        >>> print(EventError("attribute 'x' is given twice", "x").at(3))
+        event 3: attribute 'x' is given twice
+        """
         return EventError(self.message, self.attribute, position)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,7 +220,14 @@ class EventError(WeftError, ValueError):
 
 
 class SnapshotError(WeftError):
-    """A saved index that cannot be opened: damaged, written by another program, or by a newer version."""
+    """A saved index that cannot be opened: damaged, written by another program, or by a newer version.
+
+    >>> from weft import Index
+    >>> Index.open("no-such-folder")
+    Traceback (most recent call last):
+        ...
+    weft.errors.SnapshotError: no-such-folder is not a snapshot: there is no index.json in it
+    """
 
 
 class RangeError(WeftError, ValueError):
@@ -208,7 +275,15 @@ class BrokerError(WeftError):
 
 
 class ConnectError(BrokerError, ConnectionError):
-    """No broker can be reached, or the broker refuses this client."""
+    """No broker can be reached, or the broker refuses this client; then `code` is one word for the reason."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.message = _brief(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.code)
 
 
 class RequestError(BrokerError):
@@ -216,7 +291,7 @@ class RequestError(BrokerError):
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _brief(message)
         self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -234,7 +309,7 @@ class PublishError(BrokerError):
         self, message: str, code: str = "", position: int | None = None, refused: dict[int, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _brief(message)
         self.code = code
         self.position = position
         self.refused = refused or {}
@@ -264,6 +339,11 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The neighbour violated the rules. Its message is rejected as a whole."""
+
+
+def _brief(text: str) -> str:
+    """A message as it is shown: of one that quotes a long value, the beginning and the end."""
+    return text if len(text) <= _BEGINNING + _END else f"{text[:_BEGINNING]} ... {text[-_END:]}"
 
 
 def _excerpt(text: str, start: int, end: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""How tables look, everywhere in Weft."""
+"""The look of tables, everywhere in Weft."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compile what Weft compiles, before somebody waits for it. Law: every kernel is compiled, for the arrays that it is
-given in use; what is already compiled is only loaded.
+"""Compilation of the kernels ahead of time. Every kernel is compiled for the arrays that the library passes to it; what
+is already compiled is only loaded.
 
 `python -m weft.warm` is run by `make setup`: the kernels are called as the library calls them, on a few events and
 subscriptions, and the compiler's cache keeps them.
@@ -26,9 +26,9 @@ from weft.kernels.compiler import KERNELS, compiled_here, uncached
 from weft.kernels.jit import load
 from weft.language.text import parse_many
 from weft.model.schema import Schema
+from weft.models.candidates import CANDIDATES
+from weft.models.evidence import Data, compare
 from weft.order import FilterRelation, Forest
-from weft.sim.candidates import CANDIDATES
-from weft.sim.evidence import Data, compare
 from weft.space.curve import Curve, Order
 from weft.space.range_set import RangeSet
 from weft.workloads import WORKLOADS

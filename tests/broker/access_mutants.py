@@ -10,10 +10,9 @@ import pytest
 from weft.algebra.relate import as_form, covers, overlaps
 from weft.broker.delivery import Delivery
 from weft.broker.queue import Queue
-from weft.broker.requests import Requests
 from weft.broker.revocation import Revocation
-from weft.broker.rules import Grant
-from weft.broker.state import BrokerState
+from weft.broker.rules import Access, Grant
+from weft.broker.subscriptions import ClientSubscriptions
 from weft.errors import AccessError
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -51,16 +50,16 @@ def _first_box_is_covered(grant: Grant, wanted: Filter) -> bool:
 
 def _no_recheck_on_reload(patch: pytest.MonkeyPatch) -> None:
     def set_rules(self: Revocation, rules: Any) -> None:
-        self.state.rules = rules
+        self._access.rules = rules
 
     patch.setattr(Revocation, "set_rules", set_rules)
 
 
 def _no_recheck_of_what_waits(patch: pytest.MonkeyPatch) -> None:
-    def suspect(self: BrokerState, session: Any, sub: Any) -> None:
-        self.suspects.append((session, sub))
+    def recheck(self: Access, session: Any, sub: Any) -> None:
+        self.unchecked.append((session, sub))
 
-    patch.setattr(BrokerState, "suspect", suspect)
+    patch.setattr(Access, "recheck", recheck)
     patch.setattr(Delivery, "may_read", lambda *_: True)
 
 
@@ -69,9 +68,9 @@ def _no_recheck_at_the_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def _replace_unchecked(patch: pytest.MonkeyPatch) -> None:
-    read = Requests.read_filter
+    read = ClientSubscriptions.read_filter
 
-    def read_filter(self: Requests, connection: Any, text: str) -> Filter:
+    def read_filter(self: ClientSubscriptions, connection: Any, text: str) -> Filter:
         try:
             return read(self, connection, text)
         except AccessError:
@@ -79,17 +78,17 @@ def _replace_unchecked(patch: pytest.MonkeyPatch) -> None:
                 return parse(text)
             raise
 
-    patch.setattr(Requests, "read_filter", read_filter)
+    patch.setattr(ClientSubscriptions, "read_filter", read_filter)
 
 
 def _shared_names_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    known = BrokerState.suspect
+    known = Access.recheck
 
-    def suspect(self: BrokerState, session: Any, sub: Any) -> None:
+    def recheck(self: Access, session: Any, sub: Any) -> None:
         if session is not None:
             known(self, session, sub)
 
-    patch.setattr(BrokerState, "suspect", suspect)
+    patch.setattr(Access, "recheck", recheck)
 
 
 def _what_is_held_is_not_purged(patch: pytest.MonkeyPatch) -> None:
@@ -101,7 +100,7 @@ def _trusted_before_the_last_is_checked(patch: pytest.MonkeyPatch) -> None:
 
     def step(self: Revocation, now: Any) -> None:
         known(self, now)
-        for queue in self.state.queues:
+        for queue in self._queues.all:
             queue.recheck = Offset(0)
 
     patch.setattr(Revocation, "step", step)

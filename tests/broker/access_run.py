@@ -21,11 +21,17 @@ import numpy as np
 from broker.harness import Broker
 from strategies import EVENTS
 from weft.broker.admission import read_head
-from weft.broker.codec import one_by_one
-from weft.broker.effects import Close, ConnectionId, Effect, Send
+from weft.broker.delivery_run import one_by_one
+from weft.broker.effects import ConnectionId, Outgoing
 from weft.broker.identity import Identity
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import (
+from weft.broker.rules import Rights, Rules
+from weft.language.ast import Filter, Is, Not, conjunction, disjunction
+from weft.language.meaning import matches
+from weft.language.text import parse
+from weft.log.base import Offset
+from weft.model.event import Event
+from weft.protocol.messages import (
     Ack,
     DeadLetters,
     Deliver,
@@ -43,12 +49,6 @@ from weft.broker.messages import (
     Subscribe,
     Unsubscribe,
 )
-from weft.broker.rules import Rights, Rules
-from weft.language.ast import Filter, Is, Not, conjunction, disjunction
-from weft.language.meaning import matches
-from weft.language.text import parse
-from weft.log.base import Offset
-from weft.model.event import Event
 
 PRINCIPALS = ("ann", "bob")
 NUMBERS = (None, -1, 0, 0.5, 1, 1.25, 1.5, 1.75, 2, 3.5, "a")  # one of each cell that the numbers of tests make
@@ -97,24 +97,24 @@ class Watched(Broker):
 
     def texts(self) -> Counter[tuple[str, str]]:
         """What everybody has subscribed to, by owner."""
-        sessions = self.core._state.sessions.values()
+        sessions = self.core._sessions.by_id.values()
         return Counter((each.owner, sub.text) for each in sessions for sub in each.subs.values())
 
-    def take(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                for message in one_by_one(effect.messages):
-                    if isinstance(message, Deliver):
-                        self.hold(effect.connection, message.head)
-                        self.open[effect.connection].setdefault(message.queue, {})[message.offset] = message.attempt
-                    elif isinstance(message, DeadLetters):
-                        for letter in message.letters:
-                            self.hold(effect.connection, letter.head)
-                    elif isinstance(message, Revoked):
-                        self.counted["told"] += 1
-            elif isinstance(effect, Close):
-                self.open.pop(effect.connection, None)
-        super().take(effects)
+    def send(self, connection: ConnectionId, messages: list[Outgoing]) -> None:
+        for message in one_by_one(messages):
+            if isinstance(message, Deliver):
+                self.hold(connection, message.head)
+                self.open[connection].setdefault(message.queue, {})[message.offset] = message.attempt
+            elif isinstance(message, DeadLetters):
+                for letter in message.letters:
+                    self.hold(connection, letter.head)
+            elif isinstance(message, Revoked):
+                self.counted["told"] += 1
+        super().send(connection, messages)
+
+    def close(self, connection: ConnectionId) -> None:
+        self.open.pop(connection, None)
+        super().close(connection)
 
     def hold(self, connection: str, head: Any) -> None:
         event = Event(read_head(head).attributes)
@@ -136,12 +136,13 @@ class Watched(Broker):
 
     def hold_subscriptions(self) -> None:
         """When nothing is in doubt, everything that is subscribed to is allowed."""
-        state = self.core._state
-        if state.suspects:
+        core = self.core
+        if core._unchecked:
             self.counted["in doubt"] += 1
             return
-        subs = [(session.owner, sub) for session in state.sessions.values() for sub in session.subs.values()]
-        for owner, sub in [*subs, *((state.owner_of(queue), each) for queue, each in state.shared_members.items())]:
+        subs = [(session.owner, sub) for session in core._sessions.by_id.values() for sub in session.subs.values()]
+        queues = core._queues
+        for owner, sub in [*subs, *((queues.owner_of(queue), each) for queue, each in queues.shared_members.items())]:
             if owner in self.allowed:
                 assert covered(self.allowed[owner], parse(sub.text)), f"{owner} still has {sub.text}"
 
@@ -206,7 +207,7 @@ class Run:
     def publisher(self) -> None:
         self.sequence, self.epoch = 0, 1
         self.on.connect("pub")
-        self.on.say("pub", Hello(credentials=b"pub"))
+        self.on.say("pub", Hello(versions=(2, 3), credentials=b"pub"))
 
     def publish(self) -> None:
         loose, *durable = [self.event() for _ in range(1 + self.draw(6))]

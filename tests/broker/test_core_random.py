@@ -11,7 +11,11 @@ from strategies import EXAMPLES
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import (
+from weft.broker.queue import MemberOptions, Position, read_options
+from weft.language.meaning import matches
+from weft.language.text import parse
+from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, Remove, SessionRow, SubRow
+from weft.protocol.messages import (
     Ack,
     Deliver,
     Nack,
@@ -27,11 +31,6 @@ from weft.broker.messages import (
     Unsubscribe,
     Welcome,
 )
-from weft.broker.position import Position
-from weft.broker.row_options import MemberOptions, read_options
-from weft.language.meaning import matches
-from weft.language.text import parse
-from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, Remove, SessionRow, SubRow
 
 SMALL = ClientLimits(window_events=4, turn=3, tail=4_000, backoff=100, longest_backoff=400, failures=3)
 QUEUES = 5  # 0, 1, 3 and 4 are ordered, 2 is not

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.bench.core import subscriptions
-from weft.bench.links import Chain, LinkedBroker
-from weft.broker.effects import ConnectionId
-from weft.broker.messages import SubNumber, Subscribe, Unsubscribe
+from weft.network.cores import MemoryBroker
+from weft.protocol.messages import SubNumber, Subscribe, Unsubscribe
+from weftlab.bench.core import subscriptions
+from weftlab.bench.links import Chain
 
 
 @pytest.fixture
@@ -20,18 +20,18 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
-def _churn(chain: Chain, broker: LinkedBroker, client: str, texts: list[str]) -> None:
+def _churn(chain: Chain, broker: MemoryBroker, client: str, texts: list[str]) -> None:
     numbers = [SubNumber(number) for number in range(len(texts))]
     added = [Subscribe(number, text) for number, text in zip(numbers, texts, strict=True)]
     for messages in (added, [Unsubscribe(number) for number in numbers]):
-        broker.call(broker.core.receive, ConnectionId(client), messages)
+        broker.say(client, *messages)
         chain.settle()
 
 
 @pytest.mark.usefixtures("no_collections")
 def test_subscriptions_and_sessions_of_links_leave_no_cycles():
     chain = Chain(2)
-    one, other = chain.brokers.values()
+    one, other = chain.brokers
     chain.hello(one, "durable")
     chain.hello(other, "")
     clients = [(one, "durable"), (other, "")]
@@ -41,7 +41,7 @@ def test_subscriptions_and_sessions_of_links_leave_no_cycles():
     gc.collect()
     for broker, client in clients:
         _churn(chain, broker, client, texts[300:])
-    chain.cut(one, other)
-    chain.dial(one, other)
+    chain.network.cut(one.name, other.name)
+    chain.network.dial(one.name, other.name)
     chain.settle()
     assert gc.collect() == 0

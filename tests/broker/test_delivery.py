@@ -8,8 +8,12 @@ from broker.harness import Broker, deliveries
 from weft.broker.effects import ConnectionId
 from weft.broker.identity import Identity
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import (
+from weft.errors import LocalProtocolError
+from weft.log.base import Offset, SeatId
+from weft.protocol.messages import (
     Ack,
+    AcksStored,
+    AskStored,
     Bye,
     DeadDone,
     DeadLetters,
@@ -30,8 +34,6 @@ from weft.broker.messages import (
     Unsubscribe,
     Welcome,
 )
-from weft.errors import LocalProtocolError
-from weft.log.base import Offset
 
 ONE, TWO, Q = SubNumber(1), SubNumber(2), QueueNumber(0)
 SECOND = 1_000_000
@@ -81,6 +83,52 @@ def test_ranges_above_the_floor_are_acknowledged_and_survive_a_restart() -> None
     broker.say("s", ack(0, (2, 4)))
     broker.restart()
     assert deliveries(broker.hello("s")) == [(1, 2, [1]), (4, 2, [1])]
+
+
+@pytest.mark.parametrize(("newest", "again"), [(2, [1, 2, 3, 4]), (3, [1, 4])])
+def test_ranges_count_for_what_another_connection_was_sent_from_version_3_on(newest: int, again: list[int]) -> None:
+    broker = subscribed(window_events=1)
+    broker.say("s", *events(1, 2, 3, 4))
+    broker.restart()
+    seen = deliveries(broker.hello("s", versions=(2, newest)))
+    broker.say("s", ack(0, (2, 4)))
+    for offset in (1, 2, 3, 4):
+        seen += deliveries(broker.say("s", ack(offset + 1)))
+    assert [offset for offset, _, _ in seen] == again
+
+
+def test_acknowledgements_are_called_stored_when_they_are_and_the_client_has_asked() -> None:
+    broker = Broker(at_once=False, limits=ClientLimits(floors=0))
+    broker.hello("s", versions=(2, 3))
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.say("s", *events(1, 2, 3))
+    broker.commit(len(broker.persists))
+    broker.say("s", ack(2))
+    assert broker.commit() == [], "it has not asked"
+    assert broker.say("s", AskStored(Q)) == [AcksStored(Q, 1)]
+    assert broker.say("s", ack(3), AskStored(Q), ack(4)) == []
+    broker.reject()
+    broker.wait(2_000_000)
+    assert [each for _, each in broker.commit()] == [AcksStored(Q, 3)]
+
+
+def test_a_dead_letter_on_its_way_into_the_log_is_gone_if_another_consumer_had_handled_it() -> None:
+    broker = Broker(limits=ClientLimits(failures=1))
+    shared = Subscribe(ONE, "x = 1", Q, share="workers")
+    broker.hello("a", versions=(2, 3))
+    broker.say("a", shared)
+    broker.say("a", *events(1))
+    broker.cut("a")
+    broker.hello("b", versions=(2, 3))
+    assert deliveries(broker.say("b", shared)) == [(1, 2, [1])]
+    broker.hello("a2", "a", versions=(2, 3))
+    broker.say("a2", shared)
+    broker.at_once = False
+    broker.say("b", Nack(Q, ((Offset(1), 2),), "cannot"))
+    broker.say("a2", ack(0, (1, 2)))  # what it had handled, and could not say
+    while broker.persists:
+        broker.commit()
+    assert not any(broker.log.dead(SeatId(seat), Offset(0), 10) for seat in range(1, 20))
 
 
 def test_what_was_not_acknowledged_returns_with_a_higher_attempt() -> None:
@@ -253,6 +301,19 @@ def test_its_twin_one_that_fails_again_stays() -> None:
     assert broker.say("s", ListDead(4, Q)) == [DeadLetters(4, (), False)]
 
 
+def test_a_full_log_refuses_to_remove_a_dead_letter() -> None:
+    broker = subscribed(failures=1)
+    broker.say("s", *events(1))
+    broker.say("s", nack(1))
+    broker.log.fail_commits(1)
+    (failed,) = broker.say("s", DropDead(3, Q, (Offset(1),)))
+    assert isinstance(failed, Failed)
+    assert (failed.about, failed.number, failed.code) == ("drop dead", 3, "full")
+    (letters,) = broker.say("s", ListDead(4, Q))
+    assert isinstance(letters, DeadLetters)
+    assert [letter.offset for letter in letters.letters] == [1]
+
+
 def test_a_negative_acknowledgement_that_crosses_the_next_attempt_is_ignored() -> None:
     broker = subscribed(failures=2)
     broker.say("s", *events(1, 2))
@@ -362,7 +423,9 @@ def test_all_consumers_of_a_shared_queue_have_one_filter() -> None:
     broker.connect("c")
     broker.say("c", Hello())
     (answer,) = broker.say("c", Subscribe(ONE, "x = 2", share="work"))
-    assert isinstance(answer, Failed)
+    reason = "the shared queue 'work' has another filter: x = 1; use that, or another name"
+    assert answer == Failed("subscribe", ONE, "filter", reason)
+    assert len(broker.log.restore().subs) == 2, "nothing has changed"
 
 
 # -- slow connections --------------------------------------------------------------------------------
@@ -480,7 +543,8 @@ def test_a_principal_has_a_number_of_connections() -> None:
     broker = Broker(limits=ClientLimits(connections=1))
     broker.hello("s")
     (bye,) = broker.hello("t")
-    assert isinstance(bye, Bye)
+    assert bye == Bye("refused", "a principal has at most 1 connections")
+    assert broker.closed == ["t"]
 
 
 def test_a_driver_that_breaks_the_rules_is_told() -> None:

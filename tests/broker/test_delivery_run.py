@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.harness import Broker
 
-from weft.broker.codec import encode, encode_all, one_by_one
-from weft.broker.delivery_run import BatchBytes, DeliveryRun, RecentBytes
-from weft.broker.effects import Effect, Send
-from weft.broker.frames import MAX_FRAME
+from weft.broker.delivery_run import BatchBytes, DeliveryRun, RecentBytes, encode_all, one_by_one
+from weft.broker.effects import Outgoing
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import Ack, Deliver, Publish, QueueNumber, SubNumber, Subscribe, pack
-from weft.broker.seats import Frames, LocalSeats, Matched
-from weft.broker.tail import EventBatch
+from weft.broker.matcher import Frames, LocalMatcher, Matched
+from weft.broker.recent import EventBatch
+from weft.index.base import SubId
 from weft.language.text import parse
 from weft.log.base import Offset, SeatId
+from weft.protocol.codec import MAX_FRAME, encode
+from weft.protocol.messages import Ack, ClientMessage, Deliver, Publish, QueueNumber, SubNumber, Subscribe, pack
 from weft.routing.registry import make_table
 
 EDGES = st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xFFFFFFFF, 1 << 32, 1 << 50, (1 << 62)])
@@ -81,15 +81,18 @@ def test_runs_keep_their_place_among_other_messages() -> None:
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 40), unique=True), min_size=1, max_size=8), st.booleans())
 def test_many_matches_are_grouped_as_few_are(events: list[list[int]], durable: bool) -> None:
-    seats, queues = LocalSeats(make_table("simple")), ["a", "b", "c"]
+    seats, queues = LocalMatcher(make_table("simple")), ["a", "b", "c"]
     for slot in range(41):
         seat = SeatId(slot + 1) if durable or slot % 2 else None
         seats.add(parse(f"x = {slot}"), seat, queues[slot * slot % 3], SubNumber(1000 - slot))
     offsets = np.cumsum([0, *map(len, events)])
     slots = np.array([slot for each in events for slot in each], np.int64)
     for _ in range(2):  # what grouping leaves behind is what it found
-        few, many = seats._few(offsets.tolist(), slots.tolist()), seats._many(offsets, slots)
+        few, many = seats._few(events, 7), seats._many(offsets, slots, 8)
         assert shown(few) == shown(many)
+    for slot in range(41):
+        times = 2 * sum(slot in each for each in events)  # in two rounds
+        assert seats.matched(SubId(slot)) == (2 * times, 8 if times else 0), "each way counts by itself"
 
 
 def shown(matched: Matched) -> object:
@@ -103,22 +106,19 @@ def shown(matched: Matched) -> object:
         for queue, (low, high) in frames.segments.items()
     }
     bounds = zip(matched.starts[:-1].tolist(), matched.starts[1:].tolist(), strict=True)
-    return found, [sorted(matched.seats[a:b].tolist()) for a, b in bounds]
+    return found, [sorted(matched.consumers[a:b].tolist()) for a, b in bounds]
 
 
 @pytest.mark.parametrize("session", ["named", ""])
 @pytest.mark.parametrize("sequence", [1, 0])
 def test_many_deliveries_leave_as_one_run(session: str, sequence: int) -> None:
     broker, runs = Broker(limits=ClientLimits(run=5, floors=0)), []
-    take = broker.take
 
-    def watched(effects: list[Effect]) -> None:
-        sent = [each for effect in effects if isinstance(effect, Send) for each in effect.messages]
-        runs.extend(each for each in sent if isinstance(each, DeliveryRun))
-        take(effects)
+    def watched(messages: list[Outgoing]) -> list[ClientMessage]:
+        runs.extend(each for each in messages if isinstance(each, DeliveryRun))
+        return []
 
-    broker.take = watched  # type: ignore[method-assign, assignment]
-    broker.hello("c", session)
+    broker.hello("c", session, answer=watched)
     broker.say("c", Subscribe(SubNumber(1), "x >= 0"))
     found = broker.say("c", *[Publish.of(sequence and n + 1, {"x": n}) for n in range(6)])
     assert [len(run) for run in runs] == [6]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import msgspec
@@ -13,13 +12,13 @@ from broker.network import Network, Node
 from broker.test_links import subscribed
 from broker.test_links_random import EVENTS, SCHEMA
 from weft.broker.effects import ConnectionId
-from weft.broker.explaining import MOST_BYTES, HopAnswer
-from weft.broker.explanation import BrokerHop, Explanation
+from weft.broker.explain import MOST_BYTES, HopAnswer
 from weft.broker.limits import ClientLimits
-from weft.broker.link_messages import LinkRelay, RelayKind
-from weft.broker.messages import Explain, Explained, Failed, Publish, SubNumber, Subscribe
 from weft.broker.rules import Rights, Rules
 from weft.interest.label_filter import FilterShape
+from weft.protocol.explanation import BrokerHop, Explanation
+from weft.protocol.link_messages import LinkRelay, RelayKind
+from weft.protocol.messages import Explain, Explained, Failed, Publish, SubNumber, Subscribe
 from weft.routing import MODELS
 from weft.routing.table import Link, Role
 
@@ -27,7 +26,7 @@ LATE = ClientLimits().explain
 
 
 def ask(node: Node, attributes: dict[str, Any], client: str = "q") -> None:
-    if ConnectionId(client) not in node.core._state.connections:
+    if ConnectionId(client) not in node.core._sessions.connections:
         node.hello(client, "")
     node.say(client, Explain(1, msgspec.Raw(msgspec.msgpack.encode(attributes))))
 
@@ -98,11 +97,10 @@ def test_a_broker_that_does_not_answer_is_named_after_a_while() -> None:
     network = Network("a", "b", "c").chain()
     subscribed(network, "c", "s", "x > 5")
     ask(network["a"], {"x": 7})
-    busy = True
-    while busy:
-        network.collect()
-        network.flying = deque(each for each in network.flying if each[0][0] != "c")  # it hears nothing
-        busy = network.step()
+    arrive = network._arrive
+    network._arrive = lambda end, data: None if end.broker == "c" else arrive(end, data)  # it hears nothing
+    network.settle()
+    network._arrive = arrive
     assert answers(network["a"]) == []
     network["a"].wait(LATE)
     network.settle()
@@ -118,7 +116,7 @@ def test_an_answer_that_comes_too_late_or_is_not_asked_for_does_no_harm() -> Non
     late = msgspec.msgpack.encode(HopAnswer(1, BrokerHop("b")))
     for body in (late, b"", b"\xc1", msgspec.msgpack.encode([1])):
         for kind in (RelayKind.QUESTION, RelayKind.ANSWER):
-            node.core._linking.relay(LinkRelay("a", "b", body, kind=kind), node.now)
+            node.core._dispatch._relay(LinkRelay("a", "b", body, kind=kind), node.now)
     assert node.core.counts["explanations not read"] == 7
     assert explained(network, "a", {"x": 7}).brokers == ["a", "b"]
 
@@ -191,7 +189,7 @@ def test_many_long_subscriptions_fit_an_answer() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_an_explanation_says_what_publishing_then_does(model: str, advertised: bool) -> None:
     """On a random tree: the event is stored at the brokers that were named, and delivered where subscriptions were."""
-    from weft.broker.messages import Advertise
+    from weft.protocol.messages import Advertise
 
     seed = [*MODELS].index(model)
     rng = np.random.default_rng(seed)

@@ -12,12 +12,11 @@ import msgspec
 import pytest
 
 from broker.harness import Broker
-from weft.broker.codec import client_messages
-from weft.broker.frames import joined
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import ClientMessage, Deliver, Hello, Publish, Published, Subscribe
 from weft.broker.rules import Rights, Rules
 from weft.errors import RemoteProtocolError
+from weft.protocol.codec import client_messages, joined
+from weft.protocol.messages import ClientMessage, Deliver, Hello, Publish, Published, Subscribe
 
 NUMBERS = (0, 1, 2, 3, 5, 9, 255, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, -1, 1 << 63)
 TEXTS = (
@@ -48,7 +47,7 @@ VALUES = (
     "\0",
     "2020-01-01T00:00:00Z",
 )
-TAGS = (*range(3, 15), 16)
+TAGS = (*range(3, 15), 16, 24)
 ENDINGS = (1, 2, 15, 17, 18, 64, 65, 66, 67, 69, 72, 73)  # most of these end a connection
 SHAPES: dict[int, str] = {  # fields of messages: n number, t text, b bytes, f flag, o offsets, r ranges, a attributes
     1: "vtnnbtnnn",
@@ -67,7 +66,22 @@ SHAPES: dict[int, str] = {  # fields of messages: n number, t text, b bytes, f f
     14: "n",
     15: "f",
     16: "nn",
+    24: "nqtp",
 }
+KINDS = (
+    "sessions",
+    "subscriptions",
+    "items",
+    "order",
+    "related",
+    "search",
+    "overlay",
+    "summary",
+    "trace",
+    "why",
+    "matches",
+)
+OPERATIONS = ("disconnect", "detach", "change", "nothing")
 
 
 class Anything:
@@ -94,6 +108,25 @@ class Anything:
                 return [[rng.choice(NUMBERS[:8]), rng.choice(NUMBERS[:8])] for _ in range(rng.randrange(4))]
             case "v":
                 return [1, 1]
+            case "q":
+                names = (
+                    "session",
+                    "text",
+                    "filter",
+                    "link",
+                    "number",
+                    "node",
+                    "first",
+                    "end",
+                    "since",
+                    "filters",
+                    "event",
+                )
+                some = {name: self.field(rng.choice("ttnnoa")) for name in rng.sample(names, rng.randrange(6))}
+                return {"ask": rng.choice((*KINDS, *OPERATIONS)), **some}
+            case "p":
+                token = [0, rng.randrange(4), rng.randrange(4)] if rng.random() < 0.7 else [rng.choice(VALUES)]
+                return msgspec.msgpack.encode(token) if rng.random() < 0.5 else b""
             case _:
                 return {
                     rng.choice(("x", "y", "id", "time", "a.b", "")): rng.choice(VALUES) for _ in range(rng.randrange(4))
@@ -126,7 +159,7 @@ def test_nothing_that_a_client_says_ends_a_broker(seed: int) -> None:
     said = welcomed = 0
     for turn in range(600):
         name = f"bad{turn // 50}"
-        if name not in on.core._state.connections:
+        if name not in on.core._sessions.connections:
             if turn % 50:
                 continue
             on.connect(name)

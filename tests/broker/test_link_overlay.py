@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from broker.network import Network
@@ -11,9 +13,9 @@ from broker.test_link_sessions import completes
 from broker.test_links import subscribed
 from broker.test_links_random import SCHEMA
 from weft.broker.effects import Relayed
-from weft.broker.link_messages import LinkEvents, LinkRelay, LinkUpdate
-from weft.broker.messages import Advertise, Complete, Publish, SubNumber, Subscribe
 from weft.errors import LocalProtocolError
+from weft.protocol.link_messages import LinkEvents, LinkHello, LinkRelay, LinkUpdate
+from weft.protocol.messages import Advertise, Bye, Complete, Publish, SubNumber, Subscribe
 from weft.routing import MODELS
 from weft.routing.adverts import Tunable
 from weft.space.label_space import LabelSpace
@@ -44,18 +46,18 @@ def test_a_broker_joins_and_another_leaves_while_events_flow() -> None:
     network.settle()
     assert network["a"].got("s")[-1] == b"6"
     assert network["c"].got("s")[-1] == b"7"
-    assert network["b"].core.path("a") == []
+    assert network["b"].core._links.reach.path("a") == []
 
 
 def test_everybody_knows_the_way_to_everybody() -> None:
     network = Network("a", "b", "c", "d").chain()
-    assert network["a"].core.path("d") == ["a", "b", "c", "d"]
-    assert network["c"].core.path("a") == ["c", "b", "a"]
+    assert network["a"].core._links.reach.path("d") == ["a", "b", "c", "d"]
+    assert network["c"].core._links.reach.path("a") == ["c", "b", "a"]
     network.crash("c")
     network.dial("c", "b")
     network.dial("d", "c")
     network.settle()
-    assert network["d"].core.path("a") == ["d", "c", "b", "a"]
+    assert network["d"].core._links.reach.path("a") == ["d", "c", "b", "a"]
 
 
 def test_a_link_that_would_close_a_cycle_is_refused_with_the_way() -> None:
@@ -99,6 +101,18 @@ def test_a_relay_goes_behind_events_and_updates_and_before_what_comes_later() ->
     assert kinds == ["LinkUpdate", "LinkEvents", "LinkRelay", "LinkEvents"]
     with pytest.raises(LocalProtocolError, match="no way from a to z"):
         network["a"].core.relay("z", b"", network["a"].now)
+
+
+@pytest.mark.parametrize("settings", ["[]", "7", '{"side": 1, "coming": []}', "[" * 100_000])
+def test_a_neighbour_with_another_label_space_and_settings_that_are_nonsense_is_refused(settings: str) -> None:
+    node = Network("a", "b", model="dls", schema=SCHEMA).chain()["a"]
+    another = json.dumps({**json.loads(node.table.fingerprint), "side": 1, "space": 7})
+    node.connect("w")
+    hello = LinkHello(name="b", to="a", role="peer", log_id="b", fingerprint=another, settings=settings)
+    predicates = node.core._links._predicates
+    answer = node.say("w", msgspec.structs.replace(hello, predicates=predicates))[-1]
+    assert isinstance(answer, Bye)
+    assert answer.code == "refused"
 
 
 @pytest.mark.parametrize("advertised", [False, True])

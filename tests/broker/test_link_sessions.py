@@ -11,14 +11,14 @@ import pytest
 from broker.network import Network, Node
 from broker.test_links import subscribed
 from weft.broker.limits import ClientLimits
-from weft.broker.link_messages import LinkUpdate
-from weft.broker.messages import Bye, Complete, Incomplete, Ping, Pong, Publish, SubNumber, Subscribe, Unsubscribe
 from weft.errors import LocalProtocolError
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
 from weft.language.text import parse
 from weft.log.base import Group
 from weft.log.opening import open_log
+from weft.protocol.link_messages import LinkUpdate
+from weft.protocol.messages import Bye, Complete, Incomplete, Ping, Pong, Publish, SubNumber, Subscribe, Unsubscribe
 from weft.routing.table import ItemId, Link, Role, Update
 
 
@@ -180,7 +180,7 @@ def test_a_full_control_queue_is_replaced_by_a_resync() -> None:
 def test_a_corrupted_item_is_found_and_mended() -> None:
     network = Network("a", "b").chain()
     subscribed(network, "a", "s", "x > 5")
-    table = network["b"].core._state.seats.table
+    table = network["b"].core.table
     ledger = table.links[Link("a")].ledger  # type: ignore[attr-defined]
     ledger.heard[ItemId(next(iter(ledger.heard)))] = parse("x > 6")
     network.wait(10_000_000)
@@ -193,10 +193,10 @@ def test_a_corrupted_item_is_found_and_mended() -> None:
 def test_digests_find_an_item_that_one_side_has_lost() -> None:
     network = Network("a", "b").chain()
     subscribed(network, "a", "s", "x > 5")
-    receiver = network["b"].core._state.neighbours[Link("a")].receiver
+    receiver = network["b"].core._neighbours[Link("a")].receiver
     [wire] = receiver.hashes[0]
     receiver._digests[0].drop(wire, receiver.hashes[0].pop(wire))
-    network["b"].core._state.seats.table.learn(Link("a"), Update(drop=(ItemId(wire),)))
+    network["b"].core.table.learn(Link("a"), Update(drop=(ItemId(wire),)))
     network.wait(60_000_000)
     assert network["b"].core.counts["link sessions failed"] == 1
     network.dial("b", "a")
@@ -211,7 +211,7 @@ def test_a_silent_link_is_closed() -> None:
     network.wait(60_000_000)
     assert network["a"].core.counts["closed as silent"] == 1
     assert not network["a"].link("b").connected
-    assert wire not in network["a"].core._state.connections
+    assert wire not in network["a"].core._sessions.connections
     assert network["a"].link("b").reason
 
 
@@ -270,10 +270,8 @@ def test_events_that_a_full_log_refuses_come_again() -> None:
     network.cut("a", "b")
     network.dial("a", "b")
     for _ in range(6):
-        network.collect()
-        network.flying and network.step()
+        network.in_flight and network.step()
     network["a"].reject()
-    network.sweep(network["a"])
     assert not network["a"].link("b").connected, "the session was told that event 1 is here"
     network.dial("a", "b")
     network["b"].say("p", Publish.of(2, {"x": 8}, b"2"))
@@ -305,10 +303,8 @@ def test_an_attachment_that_cannot_be_stored_is_undone() -> None:
     network["b"].attach("a")
     network.dial("a", "b")
     for _ in range(4):
-        network.collect()
-        network.flying and network.step()
+        network.in_flight and network.step()
     network["a"].reject()
-    network.sweep(network["a"])
     assert network["a"].core.links() == []
     network["a"].attach("b")
     network.dial("a", "b")
@@ -325,8 +321,7 @@ def test_a_neighbour_with_a_restored_back_up_begins_anew() -> None:
     network.settle()
     network.cut("a", "b")
     node = network["b"]
-    node.log, node.sent, node.taken = copy, [], 0
-    node.start()
+    node.start(copy)
     network.dial("a", "b")
     node.hello("p")
     node.say("p", Publish.of(1, {"x": 8}, b"2"))
@@ -343,8 +338,7 @@ def test_a_back_up_restored_under_its_old_id_is_refused() -> None:
     network.settle()
     network.cut("a", "b")
     node = network["b"]
-    node.log, node.sent, node.taken = copy, [], 0
-    node.start()
+    node.start(copy)
     network.dial("a", "b")
     network.settle()
     assert "a backup was restored under its old id" in network["a"].link("b").reason
@@ -359,8 +353,8 @@ def test_a_table_that_tells_a_master_everything_again_changes_nothing() -> None:
         node = network["s"]
         tells = node.table.step(8)
         assert [tell.update.fresh for tell in tells] == [True]
-        node.core._linking.tell(tells)
-        node.core._linking.tell(node.table.step(8))
+        node.core._links.tell(tells)
+        node.core._links.tell(node.table.step(8))
     network.wait(1_000)
     network["s"].do(network["s"].core.tick(network["s"].now))
     network.settle()
@@ -411,20 +405,18 @@ def test_a_late_hello_of_a_former_log_does_no_harm() -> None:
     node.do(node.core.store_floors(node.now))  # or the copy would send event 1 again
     network.cut("a", "b")
     former = node.log
-    node.log, node.sent, node.taken = node.log.backup("another log"), [], 0
-    node.start()
+    node.start(node.log.backup("another log"))
     network.dial("a", "b")
     node.hello("p")
     node.say("p", Publish.of(2, {"x": 8}, b"2"))
     network.settle()
     network.cut("a", "b")
-    present, node.log, node.sent, node.taken = node.log, former, [], 0
-    node.start()
+    present = node.log
+    node.start(former)
     network.dial("b", "a")
     network.settle()
     network.cut("a", "b")
-    node.log, node.sent, node.taken = present.crash(), [], 0
-    node.start()
+    node.start(present.crash())
     network.dial("a", "b")
     network.settle()
     assert network["a"].link("b").connected

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from broker.network import Network, Node
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
-from weft.broker.link_messages import LinkEvent, LinkEvents, LinkHello, LinkLoose, LinkPing, LinkUpdate
-from weft.broker.messages import (
+from weft.errors import AccessError, RemoteProtocolError
+from weft.log.base import Offset, SessionId
+from weft.protocol.link_messages import LinkEvent, LinkEvents, LinkHave, LinkHello, LinkLoose, LinkPing, LinkUpdate
+from weft.protocol.messages import (
     Ack,
     Advertise,
     Bye,
@@ -26,13 +29,12 @@ from weft.broker.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from weft.errors import AccessError
-from weft.routing.table import About
+from weft.routing.table import About, Link
 
 
 def subscribed(network: Network, broker: str, client: str, text: str, number: int = 1) -> None:
     node = network[broker]
-    if client not in node.core._state.connections:
+    if client not in node.core._sessions.connections:
         node.hello(client)
     node.say(client, Subscribe(SubNumber(number), text))
     network.settle()
@@ -212,11 +214,39 @@ def test_messages_of_links_are_refused_from_clients_and_messages_of_clients_from
         node.do(node.core.receive(ConnectionId(wire), [wrong], node.now))
         assert not node.link("b").connected
         assert node.closed[-1] == wire
-        network.sweep(node)
         network.dial("a", "b")
         network.settle()
         assert node.link("b").connected
         [wire] = [end[1] for end in network.wires if end[0] == "a"]
+
+
+def test_events_before_one_that_cannot_be_read_are_stored_and_do_not_go_back() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "b", "s", "TRUE")
+    network["b"].say("s", Publish.of(1, {"x": 1}, b"one"))
+    network.settle()
+    node = network["a"]
+    [wire] = [end[1] for end in network.wires if end[0] == "a"]
+    good = LinkEvent(Offset(1), SessionId(1), 1, 1, msgspec.Raw(msgspec.msgpack.encode([{"x": 7}])), b"seven")
+    bad = msgspec.structs.replace(good, offset=Offset(2), head=msgspec.Raw(b"\xc0"))
+    node.do(node.core.receive(ConnectionId(wire), [LinkEvents((good, bad))], node.now))
+    assert not node.link("b").connected
+    assert node.core.end == 2
+    node.restart()
+    network.dial("a", "b")
+    network.settle()
+    assert network["b"].got("s") == [b"one"]
+    assert node.core._neighbours[Link("b")].got == 1, "it is stored together with its offset"
+    network.check()
+
+
+@pytest.mark.parametrize(("wires", "highest"), [((3, 3), 3), ((3, 1 << 63), 3)])
+def test_a_list_of_items_that_cannot_be_is_refused(wires: tuple[int, ...], highest: int) -> None:
+    sender = Network("a", "b").chain()["a"].core._neighbours[Link("b")].sender
+    sender.begin()
+    listed = LinkHave(0, np.array(wires, "<u8").tobytes(), bytes(8 * len(wires)), highest)
+    with pytest.raises(RemoteProtocolError):
+        sender.receive_have(listed)
 
 
 def test_two_brokers_that_dial_each_other_at_once_have_one_link() -> None:
@@ -285,7 +315,6 @@ def test_a_withdrawn_advertisement_waits_until_the_events_before_it_are_stored()
     network["c"].say("p", Publish.of(1, {"x": 7}, b"1"), Unadvertise(1))
     network.settle(but="b")
     network["b"].reject()  # its log is full: the event must come again
-    network.sweep(network["b"])
     network.settle()
     network.dial("c", "b")
     network.settle()

@@ -12,10 +12,10 @@ from strategies import EXAMPLES
 from weft import Schema
 from weft.broker.admission import read_head
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import Advertise, Complete, Deliver, Publish, SubNumber, Subscribe, Unsubscribe, Welcome
 from weft.interest.label_filter import FilterShape
 from weft.language.meaning import matches
 from weft.language.text import parse
+from weft.protocol.messages import Advertise, Complete, Deliver, Publish, SubNumber, Subscribe, Unsubscribe, Welcome
 from weft.routing import MODELS
 from weft.routing.table import Link
 from weft.space.label_space import LabelSpace

@@ -9,11 +9,11 @@ from broker.harness import Broker
 from broker.network import Network
 from weft import parse
 from weft.algebra.normalize import normalize as real
-from weft.broker.messages import Accepted, Deliver, Failed, Publish, Refused, Subscribe
 from weft.errors import LogError
 from weft.language.lexer import MAX_TEXT
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
+from weft.protocol.messages import Accepted, Deliver, Failed, Publish, Refused, Subscribe
 
 LONG = f"x IN ({','.join(['1e15'] * 13_000)}, 7)"  # less than 64 KiB, and written more than 64 KiB
 
@@ -55,7 +55,7 @@ def test_a_filter_written_longer_reaches_the_neighbours() -> None:
     network["a"].hello("c", session="s")
     network["a"].say("c", Subscribe(1, LONG, 1))  # type: ignore[arg-type]
     network.settle()
-    table = network["b"].core._state.seats.table
+    table = network["b"].core.table
     assert [*table.heard("a").values()] == [parse(LONG)]
 
 

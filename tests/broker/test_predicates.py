@@ -8,9 +8,14 @@ import pytest
 
 from broker.harness import Broker, deliveries
 from broker.network import Network
-from weft.broker.fingerprint import fingerprint
 from weft.broker.identity import Identity
-from weft.broker.messages import (
+from weft.broker.rules import Rights, Rules
+from weft.errors import LogError
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.taxonomy import IsA, Taxonomy
+from weft.log.base import Offset
+from weft.protocol.fingerprint import fingerprint
+from weft.protocol.messages import (
     Accepted,
     Advertise,
     Bye,
@@ -22,11 +27,6 @@ from weft.broker.messages import (
     SubNumber,
     Subscribe,
 )
-from weft.broker.rules import Rights, Rules
-from weft.errors import LogError
-from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.taxonomy import IsA, Taxonomy
-from weft.log.base import Offset
 
 KINDS = Predicates([IsA(Taxonomy({"car": ["vehicle"], "truck": ["vehicle"]}))])
 ONE, TWO = SubNumber(1), SubNumber(2)

@@ -8,11 +8,14 @@ from broker.harness import UTC, Broker, deliveries
 from weft.broker.admission import MAX_EVENT, read_head
 from weft.broker.effects import Now, Persist
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import (
+from weft.broker.rules import Rights, Rules
+from weft.model.schema import Schema
+from weft.protocol.messages import (
     Bye,
     Deliver,
     Hello,
     NewEpoch,
+    Ping,
     Publish,
     Published,
     Refused,
@@ -20,8 +23,6 @@ from weft.broker.messages import (
     Subscribe,
     Welcome,
 )
-from weft.broker.rules import Rights, Rules
-from weft.model.schema import Schema
 
 
 def event(sequence: int, x: object = 1, **fields: object) -> Publish:
@@ -159,7 +160,8 @@ def test_the_schema_is_part_of_the_hello() -> None:
     (welcome,) = broker.hello("p")
     assert isinstance(welcome, Welcome)
     (bye,) = broker.hello("q", fingerprint="another")
-    assert isinstance(bye, Bye)
+    assert bye == Bye("refused", "the client expects a different schema, or other predicates, from this broker's")
+    assert broker.closed == ["q"]
     (again,) = broker.hello("r", fingerprint=welcome.fingerprint)
     assert isinstance(again, Welcome)
 
@@ -313,7 +315,7 @@ def test_one_read_becomes_one_group() -> None:
 
 
 def test_with_advertisements_only_what_is_advertised_may_be_published() -> None:
-    from weft.broker.messages import Accepted, Advertise, Complete, Unadvertise
+    from weft.protocol.messages import Accepted, Advertise, Complete, Unadvertise
 
     broker = Broker(advertised=True)
     broker.hello("p")
@@ -327,6 +329,27 @@ def test_with_advertisements_only_what_is_advertised_may_be_published() -> None:
     assert isinstance(broker.say("p", event(3, 3))[0], Refused)
 
 
+def test_an_advertisement_that_is_made_again_is_answered_again() -> None:
+    from weft.protocol.messages import Accepted, Advertise, Complete, Failed
+
+    broker = Broker(advertised=True)
+    for session in ("p", ""):
+        broker.hello(f"c{session}", session)
+        for _ in range(2):
+            answers = broker.say(f"c{session}", Advertise(7, "x < 5"))
+            assert answers == [Accepted("advertise", 7, 1), Complete(7, "advertise")]
+        (failed,) = broker.say(f"c{session}", Advertise(7, "x < 6"))
+        assert isinstance(failed, Failed)
+        assert failed.code == "exists"
+    assert len(broker.log.restore().adverts) == 1
+    broker.at_once = False
+    broker.say("cp", event(1, 4), Advertise(7, "x < 5"))
+    assert [type(each) for _, each in broker.reject()] == [Refused]
+    assert [type(each) for _, each in broker.commit()] == [Accepted, Complete]
+    broker.at_once = True
+    assert Published(2, 1) in broker.say("cp", NewEpoch(2), event(1, 4))  # what is stored stays
+
+
 def test_repeated_events_are_confirmed_although_the_group_of_somebody_else_is_not_stored() -> None:
     broker = Broker(at_once=False)
     broker.hello("p")
@@ -337,3 +360,81 @@ def test_repeated_events_are_confirmed_although_the_group_of_somebody_else_is_no
     broker.say("q", event(1))  # on its way
     assert broker.say("p", event(1)) == [Published(1, 1)]
     assert [to for to, _ in broker.reject()] == ["q"]
+
+
+# -- a clock that jumps ------------------------------------------------------------------------------
+
+
+SECOND, HOUR = 1_000_000, 3_600_000_000
+
+
+def jump(broker: Broker, micros: int) -> None:
+    broker.now = Now(broker.now.monotonic, broker.now.utc + micros)
+
+
+def test_a_jump_that_is_corrected_soon_does_not_stop_the_time_of_the_log() -> None:
+    broker = Broker()
+    broker.hello("s")
+    broker.say("s", Subscribe(SubNumber(1), "x = 1"))
+    broker.cut("s")
+    broker.hello("p")
+    jump(broker, 24 * 365 * HOUR)
+    broker.say("p", event(1, ttl=20 * SECOND), event(2))
+    broker.wait(SECOND)
+    broker.say("p", event(3))
+    jump(broker, -24 * 365 * HOUR)
+    broker.wait(SECOND)
+    broker.say("p", event(4, ttl=20 * SECOND), event(5))
+    assert broker.core.time - broker.now.utc < 120 * SECOND, "it has followed the jump for a second, and no further"
+    broker.wait(45 * SECOND)
+    assert deliveries(broker.hello("t", "s")) == [(2, 1, [1]), (3, 1, [1]), (5, 1, [1])], "what lives 20 s has expired"
+    assert broker.core.counts["clock jumps"] == 2
+
+
+def test_a_jump_that_stays_is_followed_a_minute_in_a_second() -> None:
+    broker = Broker()
+    broker.hello("p")
+    before = broker.core.time
+    jump(broker, HOUR)
+    broker.say("p", event(1))
+    assert broker.core.time == before
+    for _ in range(70):
+        broker.wait(SECOND)
+        broker.say("p", Ping(1))
+    assert broker.core.time == broker.now.utc
+
+
+def test_after_a_long_idle_time_a_jump_is_not_followed_at_once() -> None:
+    broker = Broker()
+    broker.hello("p")
+    jump(broker, 1_000 * HOUR)
+    broker.wait(HOUR)
+    broker.say("p", Ping(1))
+    assert broker.core.time < broker.now.utc - 900 * HOUR
+
+
+def test_a_broker_that_starts_follows_its_clock_at_once() -> None:
+    broker = Broker()
+    broker.hello("p")
+    broker.say("p", event(1))
+    jump(broker, 1_000 * HOUR)
+    broker.restart()
+    assert broker.core.time == broker.now.utc
+    broker.hello("p")
+    broker.say("p", event(2))
+    jump(broker, -1_000 * HOUR)
+    broker.restart()
+    assert broker.core.counts["clock jumps"] == 1, "its log is ahead of its clock"
+
+
+def test_a_session_that_is_left_during_a_jump_ends_in_time() -> None:
+    broker = Broker()
+    broker.hello("s", expires=3_600)
+    jump(broker, 24 * HOUR)
+    broker.cut("s")
+    broker.wait(SECOND)
+    jump(broker, -24 * HOUR)
+    broker.wait(HOUR // 2)
+    assert broker.core.session("s") is not None
+    broker.wait(2 * HOUR)
+    assert broker.core.session("s") is None

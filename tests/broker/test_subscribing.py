@@ -7,7 +7,10 @@ import pytest
 from broker.harness import Broker, deliveries
 from weft.broker.effects import ConnectionId, Now
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import (
+from weft.broker.rules import Rights, Rules
+from weft.log.base import Offset
+from weft.model.schema import Schema
+from weft.protocol.messages import (
     Accepted,
     Ack,
     BrokerMessage,
@@ -19,6 +22,7 @@ from weft.broker.messages import (
     Goodbye,
     Hello,
     Publish,
+    Published,
     QueueNumber,
     Replace,
     SubNumber,
@@ -26,9 +30,6 @@ from weft.broker.messages import (
     Unsubscribe,
     Welcome,
 )
-from weft.broker.rules import Rights, Rules
-from weft.log.base import Offset
-from weft.model.schema import Schema
 
 ONE, TWO = SubNumber(1), SubNumber(2)
 REQUESTS = ClientLimits().changes
@@ -61,7 +62,7 @@ def test_a_subscription_is_accepted_when_it_is_stored_and_complete_without_links
 
 def test_a_subscription_holds_from_its_offset_on_also_within_one_read(broker: Broker) -> None:
     answers = broker.say("s", event(1), Subscribe(ONE, "x = 1"), event(2))
-    assert answers[0] == Accepted("subscribe", 1, Offset(2))
+    assert answers[:2] == [Published(1, 1), Accepted("subscribe", 1, Offset(2))]
     assert deliveries(answers) == [(2, 1, [1])]
 
 
@@ -81,6 +82,19 @@ def test_a_replaced_filter_holds_from_an_exact_offset_on(broker: Broker) -> None
     answers = broker.say("s", event(1, 1), Replace(ONE, "x = 2"), event(2, 1), event(3, 2))
     assert Accepted("replace", 1, Offset(2)) in answers
     assert deliveries(answers) == [(1, 1, [1]), (3, 1, [1])]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_repeated_replacement_is_answered_with_the_offset_from_which_the_filter_holds(
+    broker: Broker, durable: bool
+) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1", durable=durable))
+    broker.say("s", event(1), Replace(ONE, "x = 2"), event(2))
+    assert Accepted("replace", 1, Offset(2)) in broker.say("s", Replace(ONE, "x = 2"))
+    if durable:
+        broker.restart()
+        broker.hello("s")
+        assert Accepted("replace", 1, Offset(2)) in broker.say("s", Replace(ONE, "x = 2"))
 
 
 def test_what_matched_the_old_filter_is_delivered_after_the_replacement(broker: Broker) -> None:
@@ -169,15 +183,18 @@ def test_when_the_log_is_full_a_replacement_is_undone() -> None:
     broker.commit(2)
     broker.say("s", Replace(ONE, "x = 2"))
     broker.reject()
-    broker.say("s", event(1, 1), event(2, 2))
-    assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]
+    broker.say("s", event(1, 1), event(2, 2), Replace(ONE, "x = 1"))
+    answers = [each for _, each in broker.commit(len(broker.persists))]
+    assert deliveries(answers) == [(1, 1, [1])]
+    assert Accepted("replace", 1, Offset(1)) in answers
 
 
 def test_when_the_log_is_full_an_end_is_undone_and_acknowledgements_in_between_hold() -> None:
     broker = Broker(at_once=False)
     broker.hello("s")
-    broker.say("s", Subscribe(ONE, "x = 1"), event(1), event(2))
-    broker.commit(2)
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.say("s", event(1), event(2))
+    broker.commit(3)
     broker.say("s", Unsubscribe(ONE))
     broker.say("s", Ack(QueueNumber(0), Offset(2)))
     assert Failed("unsubscribe", 1, "full", "the log is full") in [each for _, each in broker.reject()]
@@ -320,8 +337,9 @@ def test_when_the_log_is_full_a_session_is_not_forgotten() -> None:
     broker.commit(2)
     broker.say("s", Goodbye(forget=True))
     broker.reject()
-    broker.say("s", event(1))
-    assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]
+    broker.at_once = True
+    broker.hello("t", "s")
+    assert deliveries(broker.say("t", event(1))) == [(1, 1, [1])]
 
 
 def test_a_session_that_could_not_be_stored_leaves_nothing_in_the_log() -> None:
@@ -384,7 +402,10 @@ def test_a_client_that_was_back_has_its_whole_time_again_whatever_the_clock_does
 
 
 def many(broker: Broker, number: int) -> list[int]:
-    """Send many subscriptions and an event in one read; how many subscriptions there are after each call."""
+    """Send many subscriptions and an event in one read; how many subscriptions there are after each call.
+
+    The event has a turn of its own.
+    """
     subscriptions = [Subscribe(SubNumber(n), f"x = {n}") for n in range(number)]
     broker.take(broker.core.receive(ConnectionId("s"), [*subscriptions, event(1)], broker.now))
     sizes = [broker.core.status().subscriptions]
@@ -398,7 +419,7 @@ def many(broker: Broker, number: int) -> list[int]:
 def test_many_requests_of_one_read_are_handled_in_several_turns_and_in_order() -> None:
     broker = Broker()
     broker.hello("s")
-    assert many(broker, 2 * REQUESTS + 1) == [REQUESTS, 2 * REQUESTS, 2 * REQUESTS + 1]
+    assert many(broker, 2 * REQUESTS + 1) == [REQUESTS, 2 * REQUESTS, 2 * REQUESTS + 1, 2 * REQUESTS + 1]
     broker.commit(len(broker.persists))
     answers = [message for _, message in broker.sent if isinstance(message, Accepted)]
     assert [each.number for each in answers] == [*range(2 * REQUESTS + 1)]
@@ -411,7 +432,7 @@ def test_subscriptions_join_the_index_some_at_a_time_and_that_ends_a_turn() -> N
     """Otherwise the first event after 100,000 subscriptions would wait for all of them."""
     broker = Broker(limits=ClientLimits(changes=1_000))
     broker.hello("s")
-    assert many(broker, 300) == [257, 300]
+    assert many(broker, 300) == [257, 300, 300]
     broker.commit(len(broker.persists))
     assert [event.numbers for _, event in broker.sent if isinstance(event, Deliver)] == [[1]]
     broker.core.check()
@@ -448,7 +469,7 @@ def test_clients_that_wait_take_turns() -> None:
         broker.take(broker.core.receive(ConnectionId(name), wanted, broker.now))
     for _ in range(2):
         broker.take(broker.core.tick(broker.now))
-    left = [len(broker.core._state.connections[ConnectionId(name)].backlog) for name in "st"]
+    left = [len(broker.core._sessions.connections[ConnectionId(name)].backlog) for name in "st"]
     assert left == [REQUESTS, REQUESTS]
 
 

@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from weft.broker.seats import LocalSeats
-from weft.broker.tail import EventBatch
+from weft.broker.matcher import LocalMatcher
+from weft.broker.recent import EventBatch
 from weft.language.text import parse
 from weft.log.base import Offset, SeatId
 from weft.routing.registry import make_table
@@ -15,7 +15,7 @@ from weft.routing.registry import make_table
 @pytest.mark.parametrize("events", [1, 20, 400])
 @pytest.mark.parametrize("subscriptions", [0, 20, 400])
 def test_the_weight_of_a_batch_is_about_its_memory(events, subscriptions):
-    seats = LocalSeats(make_table("simple"))
+    seats = LocalMatcher(make_table("simple"))
     for number in range(subscriptions):
         seats.add(parse(f"x >= {number % 7}"), SeatId(number + 1), f"queue {number % 8}", number)
     attributes = [{"x": n % 10} for n in range(events)]

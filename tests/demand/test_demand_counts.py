@@ -22,6 +22,7 @@ from weft.demand.event_sample import EventSample
 from weft.demand.filter_demand import demand_of
 from weft.demand.predicate_kinds import PredicateKind, kind_of
 from weft.errors import FilterError
+from weft.language.membership import is_membership
 from weft.language.predicate import Predicates
 from weft.workloads import WORKLOADS
 
@@ -42,7 +43,8 @@ def kinds_one_by_one(forms: list[tuple]) -> Counter[tuple[str, str, str]]:
             compared = {(n, _residual_kind(s)) for s in box.residuals for n in s.names}
             names = {name for name, _ in compared}
             mine |= compared
-            mine |= {(n, kind_of(v)) for n, v in box.sets.items() if n not in names or v != PRESENT}
+            tested = {n: v for n, v in box.sets.items() if not is_membership(n)}  # those of lists have no kind
+            mine |= {(n, kind_of(v)) for n, v in tested.items() if n not in names or v != PRESENT}
         found.update((Fact.KIND, name, str(kind)) for name, kind in mine)
     return found
 

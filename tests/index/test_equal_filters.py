@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from weft.errors import SubscriptionError
+from weft.errors import OptionError, SubscriptionError
 from weft.index import ScanIndex, TreeIndex
 from weft.index.recycled import Recycler
 from weft.workloads import WORKLOADS
@@ -163,6 +164,30 @@ def test_ids_are_written_to_the_buffer_of_the_caller_if_they_fit() -> None:
     assert len(small.ids) == 15
 
 
+READ_ONLY = np.zeros(9, np.int64)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        *(np.zeros(9, dtype) for dtype in (np.int32, np.float64, np.uint8, np.uint64, ">i8", object)),
+        [0] * 9,
+        5,
+        "text",
+        READ_ONLY,
+        np.zeros((3, 3), np.int64),
+        np.zeros(18, np.int64)[::2],
+        np.zeros(80, np.uint8)[1:73].view(np.int64),
+    ],
+)
+def test_ids_are_written_only_where_they_fit_as_they_are(out: Any) -> None:
+    index = TreeIndex()
+    index.add(1 << 40, "x > 1")
+    with pytest.raises(OptionError, match="out must be a"):
+        index.match_batch([{"x": 9}], out=out)
+
+
 def test_what_was_found_stays_when_the_index_changes_before_ids_are_read() -> None:
     index = TreeIndex(tail=0)
     index.add_texts(range(20), ["x > 1"] * 20)
@@ -180,7 +205,7 @@ def test_labels_are_distinct_and_may_be_any_integers() -> None:
     for sub in range(30):
         index.add(sub, f"x > {sub % 3}")
     for labels in (np.arange(30) % 4, 10**12 * (np.arange(30) % 4), -(np.arange(30) % 4), np.zeros(30, np.uint8)):
-        found = index.match_batch([{"x": 1}, {"x": 9}, {"x": 0}, {"x": [1]}], by=labels)
+        found = index.match_batch([{"x": 1}, {"x": 9}, {"x": 0}, {"x": b"1"}], by=labels)
         wanted = [sorted({int(labels[sub]) for sub in range(30) if sub % 3 < x}) for x in (1, 9, 0)]
         assert [sorted(each.tolist()) for each in found][:3] == wanted
         assert list(found.errors) == [3]

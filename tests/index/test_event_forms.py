@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import date
+import math
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from strategies import thorough
 from weft import Event, Schema, parse
 from weft.algebra.normalize import normalize
 from weft.errors import EventError
 from weft.index.counting import CountingIndex
+from weft.index.dimension import CodeDimension
 from weft.index.scan import ScanIndex
 from weft.index.tree import TreeIndex
 from weft.language.meaning import matches
@@ -63,13 +69,13 @@ def answers(event):
 @pytest.mark.parametrize(
     "event",
     [
-        {"x": [1]},
-        {"x": ()},
+        {"x": [b"1"]},
+        {"x": bytearray(b"1")},
         {"x": b"1"},
         {"x": 1j},
-        {"x": np.array([1.0])},
-        {"x": 3.0, "other": [1]},
-        {"y": {"z": {1}}},
+        {"x": np.array([b"1"])},
+        {"x": 3.0, "other": [b"1"]},
+        {"y": {"z": {b"1"}}},
         {"y.z": 1, "y": {"z": 2}},
         7,
         "x",
@@ -87,7 +93,7 @@ def test_what_is_no_event_is_refused_everywhere_with_an_event_error(event):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-@pytest.mark.parametrize("event", [{"x": [1]}, {"x": 3.0, "other": b"1"}, {"time": 10}, {"x": 2**64}, 7, "x", None])
+@pytest.mark.parametrize("event", [{"x": [b"1"]}, {"x": 3.0, "other": b"1"}, {"time": 10}, {"x": 2**64}, 7, "x", None])
 def test_in_a_batch_a_bad_event_is_set_aside_and_the_others_are_matched(make, event):
     good = [{"x": 3.0}, {"x": Decimal(5)}, {}]
     for schema in (None, SCHEMA):
@@ -137,3 +143,52 @@ def test_a_mapping_of_plain_values_is_not_copied():
     event = {"x": 1.5, "s": "a", "n": None}
     assert attributes_of(event) is event
     assert attributes_of(as_event(event)) == {"x": 1.5, "s": "a"}
+
+
+WIDE_VALUES = st.sampled_from([0, 3, 2.5, math.nan, "ab", "", True, None, 2**60, datetime(2026, 1, 1, tzinfo=UTC)])
+WIDE_EVENTS = st.dictionaries(st.integers(0, 149).map("a{}".format), WIDE_VALUES, max_size=4)
+
+
+def wide_filters() -> list[str]:
+    """Filters of 150 attributes; some of them need a box or a piece."""
+    made = [f"a{n} > {n % 5}" for n in range(150)] + [f"a{n} IS NULL AND a{n + 1} = 'ab'" for n in range(0, 149, 7)]
+    made += [f"a{n} LIKE '%b%' OR a{n} IS TRUE" for n in range(0, 150, 11)]
+    return [*made, *(f"a{n} < a{n + 1}" for n in range(0, 149, 13)), *(f"a{n} LIKE 'a_%'" for n in range(0, 150, 17))]
+
+
+@pytest.mark.parametrize("tail", [0, 1_000])
+@given(events=st.lists(WIDE_EVENTS, min_size=1, max_size=20))
+@thorough(60)
+def test_events_with_few_of_many_attributes_match_as_they_mean(tail: int, events: list[dict[str, Any]]) -> None:
+    index, scan = WIDE[tail]
+    wanted = [sorted(scan.match(event).tolist()) for event in events]
+    assert [sorted(ids.tolist()) for ids in index.match_batch(events)] == wanted
+    assert index.count_batch(events).tolist() == [len(ids) for ids in wanted]
+    assert [sorted(index.match(event).tolist()) for event in events] == wanted
+
+
+def _wide(tail: int) -> tuple[TreeIndex, ScanIndex]:
+    index, scan = TreeIndex(tail=tail), ScanIndex()
+    for sub, text in enumerate(wide_filters()):
+        index.add(sub, text)
+        scan.add(sub, text)
+    index.settle()
+    return index, scan
+
+
+WIDE = {tail: _wide(tail) for tail in (0, 1_000)}
+
+
+def test_events_cost_what_they_have_however_many_attributes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = TreeIndex()
+    index.add_texts(range(2_000), [f"a{n} > 5" for n in range(2_000)])
+    coded, code = [], CodeDimension.code
+
+    def counted(self: CodeDimension, value: Any) -> int:
+        coded.append(value)
+        return code(self, value)
+
+    monkeypatch.setattr(CodeDimension, "code", counted)
+    events = [{f"a{(7 * n + k) % 2_000}": 9 for k in range(10)} for n in range(300)]
+    assert len(index.match_batch(events).ids) == 3_000
+    assert len(coded) == 3_000

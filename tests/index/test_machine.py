@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from strategies import EVENTS, KINDS, filters, one_of, thorough
+from weft.algebra.normalize import normalize
 from weft.index import CountingIndex, ScanIndex, TreeIndex
+from weft.index.current_version import FlushOnMatch
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.model.batch import batch_from_events
@@ -21,6 +23,8 @@ from weft.model.event import Event
 
 KNOWN = Predicates([KINDS])
 subs = st.integers(0, 12)
+limits = st.none() | st.integers(0, 3)
+policies = st.none() | st.builds(FlushOnMatch, changes=limits, tests=limits)
 FLOATS = [e for e in EVENTS if isinstance(e.get("a"), float | None) and isinstance(e.get("b"), str | None)]
 events, floats = one_of(EVENTS), one_of(FLOATS)
 
@@ -50,9 +54,9 @@ class IndexMachine(RuleBasedStateMachine):
         self.waiting = Waiting()
         self.indexes: list[Any] = []
 
-    @initialize(tail=st.integers(0, 3), fan=st.integers(2, 3))
-    def start(self, tail: int, fan: int) -> None:
-        self.tree = TreeIndex(predicates=KNOWN, executor=self.waiting, tail=tail, fan=fan, large=6)
+    @initialize(tail=st.integers(0, 3), fan=st.integers(2, 3), flush=policies)
+    def start(self, tail: int, fan: int, flush: FlushOnMatch | None) -> None:
+        self.tree = TreeIndex(predicates=KNOWN, executor=self.waiting, tail=tail, fan=fan, large=6, flush=flush)
         self.indexes = [self.oracle, CountingIndex(), self.tree]
 
     @rule(sub=subs, filter=filters(4))
@@ -104,6 +108,25 @@ class IndexMachine(RuleBasedStateMachine):
         for index in self.indexes:
             index.discard_many([*some, *more])
 
+    @rule(drop=st.sets(subs, max_size=4), add=st.dictionaries(subs, filters(3), max_size=4))
+    def change(self, drop: set[int], add: dict[int, Filter]) -> None:
+        """Subscriptions are removed and added in one step, or nothing changes."""
+        forms = {sub: normalize(each) for sub, each in add.items()}
+        if any(sub in self.oracle for sub in add.keys() - drop):
+            with pytest.raises(KeyError):
+                self.tree.change(drop, forms)
+            return
+        self.tree.change(drop, forms)
+        for index in self.indexes[:2]:
+            index.discard_many([*drop])
+            for sub, each in add.items():
+                index.add(sub, each)
+
+    @rule()
+    def flush(self) -> None:
+        self.tree.flush()
+        assert self.tree.stats().waiting == 0
+
     @rule()
     def rebuild(self) -> None:
         self.waiting.run()
@@ -114,7 +137,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.tree.snapshot(Path(folder) / "index")
             self.waiting.run()
             opened = TreeIndex.open(Path(folder) / "index", predicates=KNOWN, executor=self.waiting)
-        opened._current.joining = self.tree._current.joining
+        opened._current.joining, opened._current.on_match = self.tree._current.joining, self.tree._current.on_match
         self.tree = self.indexes[2] = opened
 
     @rule(event=events)
@@ -123,6 +146,11 @@ class IndexMachine(RuleBasedStateMachine):
         for index in self.indexes[1:]:
             assert sorted(index.match(event).tolist()) == wanted
             assert sorted(index.match(Event(event)).tolist()) == wanted
+        self.is_flushed_for(1)
+
+    def is_flushed_for(self, events: int) -> None:
+        policy, buffered = self.tree._current.on_match, self.tree._version.buffered
+        assert policy is None or not policy.is_due(buffered, events)
 
     @rule(some=st.lists(events, max_size=6))
     def batch(self, some: list[dict[str, Any]]) -> None:
@@ -132,6 +160,8 @@ class IndexMachine(RuleBasedStateMachine):
             assert [sorted(ids.tolist()) for ids in found] == wanted
             assert index.count_batch(some).tolist() == [len(ids) for ids in wanted]
             assert index.any_batch(some).tolist() == [bool(ids) for ids in wanted]
+        self.is_flushed_for(len(some))
+        assert [sorted(ids.tolist()) for ids in self.tree.match_events(some)] == wanted
         labels = np.arange(400) % 5
         by_label = [sorted(set(labels[ids].tolist())) for ids in wanted]
         assert [sorted(each.tolist()) for each in self.tree.match_batch(some, by=labels)] == by_label

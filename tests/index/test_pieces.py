@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from measured_work import measured
 from strategies import thorough
-from weft.index import CountingIndex, ScanIndex, TreeIndex
+from weft.algebra.box import Box
+from weft.index import CountingIndex, ScanIndex, TreeIndex, snapshot
 from weft.index.pieces import LONGEST, MOST_NEEDS, Need, Piece, Pieces, fitting, pieces_of
 from weft.index.segment import TreeShape
 from weft.language.meaning import matches
@@ -92,6 +95,7 @@ def test_overlapping_pieces_cost_no_more_than_the_text() -> None:
 
 def test_long_and_many_pieces_are_exact() -> None:
     long = "x" * LONGEST
+    more = "".join(f"{n:04d}" for n in range(LONGEST))
     texts = {
         0: f"s LIKE '%{long}y%'",
         1: f"s LIKE '%{long}z%'",
@@ -100,9 +104,11 @@ def test_long_and_many_pieces_are_exact() -> None:
         4: " AND ".join(f"s NOT LIKE '%<{n}>%'" for n in range(MOST_NEEDS + 5)),
         5: f"s ILIKE '%{'ß' * LONGEST}%' AND s NOT LIKE '%{long}%'",
         6: "s LIKE '%" + "é" * LONGEST + "%'",
+        7: f"s LIKE '%{more}%' AND s NOT LIKE '%{more}!%'",
     }
     every = "".join(f"<{n}>" for n in range(MOST_NEEDS + 5))
     some = [long, long + "y", long + "z", every, every.replace("<12>", "<2>"), "é" * LONGEST, "SS" * LONGEST, "", "<3>"]
+    some += [more, more + "!", more[1:], more[:-1], "?" + more + "?"]
     index, counting = TreeIndex(tail=0), CountingIndex()
     for each in (index, counting):
         each.add_texts(texts, texts.values())
@@ -170,8 +176,15 @@ def test_of_a_pattern_with_many_chunks_only_the_longest_are_looked_for() -> None
     pattern = Pattern.of(f"%{'%'.join('ab' * (n % 9) + str(n) for n in range(8_000))}%")
     found = pieces_of("s", pattern)
     assert len(found) <= MOST_NEEDS + 1
-    every = {Piece("s", False, chunk.encode()[:LONGEST]) for segment in pattern.segments[1:-1] for chunk in segment}
+    every = {Piece("s", False, chunk.encode()) for segment in pattern.segments[1:-1] for chunk in segment}
     assert fitting(Need(piece, True) for piece in found) == fitting(Need(piece, True) for piece in every)
+
+
+def test_a_chunk_that_comes_again_and_again_is_looked_for_once() -> None:
+    pattern = Pattern.of(f"a%{'b%' * 5_000}c%")
+    found, _, lines = measured(lambda: pieces_of("s", pattern))
+    assert [piece.data for piece in found] == [b"b", b"c"]
+    assert lines < 100
 
 
 def test_rows_with_many_needs_match_as_they_mean() -> None:
@@ -191,3 +204,105 @@ def test_rows_with_many_needs_match_as_they_mean() -> None:
         for _ in range(60)
     ]
     agree([index], texts, events)
+
+
+class _Evaluated:
+    """Counts the boxes that are evaluated."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.boxes = 0
+        admits = Box.admits
+
+        def counted(box: Box, values: Any) -> bool:
+            self.boxes += 1
+            return admits(box, values)
+
+        monkeypatch.setattr(Box, "admits", counted)
+
+
+LONG_PATH = "/".join(f"{n:x}" for n in range(150))
+COMMON = {
+    "beginning": "https://shop.example.com/products/{:06d}",
+    "end": "{:06d}.pictures.shop.example.com/products/index.html",
+    "both": "https://shop.example.com/products/{:06d}/pictures/of/all/our/customers/index.html",
+    "long beginning": LONG_PATH + "/{:06d}",
+    "long end": "{:06d}/" + LONG_PATH,
+    "long both": LONG_PATH + "/{:06d}/" + LONG_PATH,
+}
+
+
+@pytest.mark.parametrize("like", ["LIKE", "ILIKE"])
+@pytest.mark.parametrize("shape", COMMON.values(), ids=COMMON.keys())
+@pytest.mark.parametrize("step", [20, 500])
+def test_what_substrings_have_in_common_is_not_evaluated(
+    shape: str, like: str, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 500 URLs, an event has one. Whatever else they share, a bounded number of filters is evaluated."""
+    index = TreeIndex(tail=0)
+    for first in range(0, 500, step):
+        subs = range(first, first + step)
+        index.add_texts(subs, [f"url {like} '%{shape.format(n)}%'" for n in subs])
+    index.settle()
+    evaluated = _Evaluated(monkeypatch)
+    assert index.match({"url": f"GET {shape.format(77)}?q=1"}).tolist() == [77]
+    found = index.match_batch([{"url": shape.format(n)} for n in (3, 499, 600)])
+    assert [each.tolist() for each in found] == [[3], [499], []]
+    assert evaluated.boxes <= (3 if len(shape) > LONGEST else 0)
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=14), min_size=1, max_size=10),
+    st.lists(st.text("ab", max_size=20), min_size=1, max_size=6),
+    st.sampled_from([1, 3, 5]),
+    st.booleans(),
+)
+@thorough(100)
+def test_texts_that_are_cut_match_as_they_mean(some: list[str], texts: list[str], longest: int, negated: bool) -> None:
+    """With pieces of few bytes, cut after one, all branches are reached by short texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weft.index.pieces.LONGEST", longest)
+        patch.setattr("weft.index.alternatives.LONGEST", longest)
+        patch.setattr("weft.index.pieces.LEAST", 1)
+        held = {at: f"s {'NOT ' * (negated and at % 2)}LIKE '%{text}%'" for at, text in enumerate(some)}
+        index = TreeIndex(tail=0)
+        index.add_texts(held, held.values())
+        agree([index], held, [{"s": text} for text in texts])
+
+
+def test_parts_of_a_long_text_cover_it() -> None:
+    """As many bytes as a row has pieces; of longer ones the beginning, the end, and some between."""
+    for size in (LONGEST + 1, 2 * LONGEST, 5 * LONGEST + 3, MOST_NEEDS * LONGEST, 40 * LONGEST):
+        text = bytes(np.random.default_rng(size).integers(97, 123, size, np.uint8)).decode()
+        found = [piece.data.decode() for piece in pieces_of("s", Pattern.of(f"%{text}%"))]
+        assert len(found) <= MOST_NEEDS
+        assert all(len(part) == LONGEST for part in found)
+        places = [text.index(part) for part in found]
+        assert places[0] == 0
+        assert places[-1] == size - LONGEST
+        if size <= MOST_NEEDS * LONGEST:
+            assert all(later - place <= LONGEST for place, later in pairwise(places))
+
+
+def test_snapshots_of_shorter_pieces_are_opened(tmp_path: Path) -> None:
+    """Format 5 kept the first 32 bytes of a text. Its filters are read, and looked for as they are now."""
+    shape = COMMON["beginning"]
+    texts = {n: f"url LIKE '%{shape.format(n // 2)}%' AND x > {n % 3}" for n in range(40)}
+    texts |= {100: "x > 1", 101: "y BETWEEN 2 AND 3", 102: f"url NOT LIKE '%{shape.format(3)}%'", 103: texts[7]}
+    old = tmp_path / "index"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("weft.index.pieces.LONGEST", 32)
+        patch.setattr("weft.index.alternatives.LONGEST", 32)
+        patch.setattr("weft.index.pieces._parts", lambda data: [data[:32]])
+        patch.setattr(snapshot, "_WITHOUT_LISTS", 5)
+        index = TreeIndex()
+        index.add_texts(texts, texts.values())
+        assert index._version.views[0].segment.rows.boxes
+        index.snapshot(old)
+    events: list[dict[str, object]] = [{"url": shape.format(n), "x": n % 4, "y": n} for n in range(22)]
+    for arguments in ({}, {"verify": False}, {"trusted": True}):
+        opened = TreeIndex.open(old, **arguments)
+        agree([opened], texts, events)
+        assert [str(opened.filter(sub)) for sub in texts] == [str(index.filter(sub)) for sub in texts]
+        assert not opened._version.views[0].segment.rows.boxes
+        opened.snapshot(tmp_path / "new")
+        agree([TreeIndex.open(tmp_path / "new")], texts, events)

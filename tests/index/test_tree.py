@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,10 @@ import pyarrow as pa
 import pytest
 
 from strategies import EVENTS, KINDS, all_tests
+from weft.algebra.normalize import normalize
 from weft.errors import FilterError, SnapshotError
-from weft.index import CountingIndex, Matches, ScanIndex, TreeIndex
+from weft.index import CountingIndex, Matches, ScanIndex, TreeIndex, settle_all
+from weft.index.current_version import FlushOnMatch
 from weft.index.joining import joining_cost
 from weft.index.lookup import Lookup
 from weft.index.segment import TreeShape
@@ -531,10 +535,101 @@ def test_an_index_that_is_only_read_becomes_one_segment(search: Callable[[TreeIn
     assert search(index, {"x": 2_000}) == 2_000
 
 
+def test_changes_are_buffered_until_a_match_would_look_at_too_many() -> None:
+    index = TreeIndex(tail=100, flush=FlushOnMatch(changes=4))
+    for sub in range(50):
+        index.add(sub, f"x > {sub}")
+    assert (index.flushes, index.stats().waiting) == (0, 50), "no event has come"
+    assert found(index, {"x": 3}) == [0, 1, 2]
+    assert (index.flushes, index.stats().waiting) == (1, 0)
+    index.add(50, "x > 1")
+    for sub in (0, 2, 4):
+        index.discard(sub)
+    assert found(index, {"x": 3}) == [1, 50]
+    assert (index.flushes, index._version.buffered) == (1, 4), "added and removed subscriptions are looked at"
+    index.discard(50)
+    index.discard(6)
+    index.add(51, "x > 2")
+    assert found(index, {"x": 3}) == [1, 51]
+    assert (index.flushes, index._version.buffered) == (2, 0)
+    index.check()
+
+
+def test_more_events_flush_fewer_changes() -> None:
+    index = TreeIndex(tail=100, flush=FlushOnMatch(tests=12))
+    for sub in range(4):
+        index.add(sub, f"x > {sub}")
+    assert [len(ids) for ids in index.match_events([{"x": 2}] * 3)] == [2, 2, 2]
+    assert index.flushes == 0
+    assert [len(ids) for ids in index.match_events([{"x": 2}] * 4)] == [2, 2, 2, 2]
+    assert index.flushes == 1
+    index.add(4, "x > 1")
+    assert index.count_batch(pa.table({"x": [2.0] * 12})).tolist() == [3] * 12
+    assert index.flushes == 1
+    assert len(index.match_batch({"x": n} for n in range(13))) == 13
+    assert (index.flushes, index.stats().waiting) == (2, 0)
+
+
+def test_a_change_flushes_what_a_tail_cannot_hold_and_counts_it() -> None:
+    index = TreeIndex(tail=8, flush=FlushOnMatch(changes=10**6))
+    index.change((), {sub: normalize(parse(f"x > {sub}")) for sub in range(8)})
+    assert index.flushes == 0
+    index.change((), {8: normalize(parse("x > 8"))})
+    assert (index.flushes, index.stats().waiting) == (1, 0)
+    for sub in range(8):
+        index.discard(sub)
+    assert index.flushes == 1
+    index.discard(8)
+    assert (index.flushes, len(index)) == (2, 0), "dead subscriptions left the tree"
+
+
+def test_a_copy_flushes_as_the_index_does() -> None:
+    index = TreeIndex(tail=100, flush=FlushOnMatch(changes=0))
+    index.add(1, "x > 1")
+    for other in (copy(index), pickle.loads(pickle.dumps(index))):
+        other.add(2, "x > 2")
+        assert found(other, {"x": 3}) == [1, 2]
+        assert other.stats().waiting == 0
+    assert index.flushes == 0
+
+
 def test_what_gathers_during_a_rebuild_is_joined_without_another_change() -> None:
     index = TreeIndex(tail=0, fan=4)
     for first in range(0, 20_480, 256):
         index.add_texts(range(first, first + 256), [f"x > {n}" for n in range(first, first + 256)])
     index.settle()
     assert not index._current.joining.in_background(index._version.views)
+    index.check()
+
+
+def test_settling_waits_for_rebuilds_that_follow_each_other() -> None:
+    """Between two rebuilds there was none for a moment, and a program that waited for them went on."""
+    index = TreeIndex(tail=4, fan=2, large=8)
+    current, gaps = index._current, list[bool]()
+
+    class Watched:
+        def __init__(self) -> None:
+            self.lock = threading.RLock()
+
+        def acquire(self, blocking: bool = True) -> bool:
+            return self.lock.acquire(blocking)
+
+        def release(self) -> None:
+            self.lock.release()
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            if threading.current_thread().name.startswith("weft-index"):
+                gaps.append(current._rebuild is None and bool(current.joining.in_background(current.value.views)))
+            self.lock.release()
+
+    current.changing = Watched()
+    for number in range(400):
+        index.add(number, parse(f"x > {number}"))
+    settle_all()
+    assert gaps
+    assert not any(gaps), "a rebuild was due, and nobody could wait for it"
+    assert current._rebuild is None
     index.check()

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import thorough
-from weft.bench.dls_printed import SIZES, losses
 from weft.errors import LabelError
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.printed_dls import FilterBroker, FilterReceiver
 from weft.model.change import Change
+from weftlab.bench.dls_printed import SIZES, losses
 
 ROOMY = FilterShape(1 << 12, seed=1)  # so large that the few labels of a test do not collide
 

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from weft.bench.match import _FIRST
+from weftlab.bench.match import _FIRST
 
 INDEXES = """
 import hashlib
@@ -297,6 +297,80 @@ thread.join()
 print(total(few))
 """
     assert run_own(program, tmp_path) == "105\n105\n"
+
+
+FORKED = """
+child = os.fork()
+if not child:
+    signal.alarm(60)  # that a child which hangs is not waited for
+    os._exit(int(heavy(np.int64(5))) + 100 * bool(done))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+
+
+def test_a_fork_waits_for_a_thread_that_loads_a_kernel(tmp_path: Path) -> None:
+    program = """
+import os, signal, threading, time
+jit.load()
+inside, done = threading.Event(), []
+def loading():
+    with jit._compiler().global_compiler_lock:
+        inside.set()
+        time.sleep(0.2)
+        done.append(True)
+
+thread = threading.Thread(target=loading)
+thread.start()
+inside.wait()
+"""
+    assert run_own(program + FORKED, tmp_path) == "112\n"
+
+
+def test_a_fork_waits_for_a_thread_that_imports_the_compiler(tmp_path: Path) -> None:
+    program = """
+import os, signal, threading, time
+inside, done, real = threading.Event(), [], jit.import_module
+def importing(name):
+    inside.set()
+    time.sleep(0.2)
+    module = real(name)
+    if name.endswith("compiler"):
+        done.append(True)
+    return module
+
+jit.import_module = importing
+thread = threading.Thread(target=jit.load)
+thread.start()
+inside.wait()
+"""
+    assert run_own(program + FORKED, tmp_path) == "112\n"
+
+
+def test_an_interrupt_while_code_is_loaded_comes_afterwards(tmp_path: Path) -> None:
+    program = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+jit.load()
+from numba.core.registry import cpu_target
+engine = cpu_target.target_context.codegen()._engine._ee
+real, calls = engine._object_cache_getbuffer, []
+def interrupted(module):
+    calls.append(module)
+    if len(calls) == 1:
+        signal.raise_signal(signal.SIGINT)
+        calls.append("went on")
+    return real(module)
+
+engine._object_cache_getbuffer = interrupted
+try:
+    heavy(np.int64(1))
+except KeyboardInterrupt:
+    print("interrupted", calls[1], signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print(heavy(np.int64(5)))
+"""
+    for _ in range(2):  # it is compiled by the first run, and loaded by the second
+        assert run_own(program, tmp_path) == "interrupted went on True\n12\n"
 
 
 def test_an_interrupted_load_is_finished_by_the_next_call(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ import copy
 import math
 import pickle
 from datetime import datetime
+from itertools import count
 
 import pytest
 
 from strategies import AMONG, KINDS, PREDICATES
-from weft import F, Filter, covers, parse
-from weft.errors import FilterError
+from weft import F, Filter, covers, normalize, parse
+from weft.errors import FilterError, FilterTooComplexError
 from weft.language.builder import Field
 
 
@@ -214,3 +215,12 @@ def test_attributes_copy_and_pickle_and_show_themselves() -> None:
 def test_a_bare_attribute_is_a_filter_where_filters_are_taken() -> None:
     assert covers(F.a, F.a & (F.b == 1))
     assert not covers(F.a & (F.b == 1), F.a)
+
+
+def test_more_values_than_a_filter_admits_are_refused_before_they_are_read() -> None:
+    """However many there are, and if they never end."""
+    with pytest.raises(FilterTooComplexError, match="at most 40,000 values"):
+        F.x.isin(count())
+    with pytest.raises(FilterTooComplexError, match="at most 40,000 values"):
+        F.x.isin(*range(40_001))
+    assert len(normalize(F.x.isin(range(30_000))).boxes) == 1

@@ -13,6 +13,7 @@ from strategies import KINDS, PREDICATES
 from weft import Event, F, Filter, covers, from_json, matches, normalize, overlaps, parse, to_json
 from weft.errors import FilterSyntaxError
 from weft.language.ast import TRUE, AttributeRef, Is, Like, Not
+from weft.language.dialects import DIALECTS
 
 NESTED = {"all": [{"any": [{"exact": {"type": "a"}}, {"sql": "x > 1"}]}, {"not": {"suffix": {"type": "z"}}}]}
 
@@ -233,7 +234,7 @@ did you mean 'exact'?
 unknown dialect 'foo' at column 2
   {"foo": 1}
    ^^^^^
-known dialects: exact, prefix, suffix, all, any, not, sql
+known dialects: exact, prefix, suffix, all, any, not, has, has-any, has-all, sql
 
 {"All": []}
 ---
@@ -454,7 +455,7 @@ def test_an_error_in_sql_points_into_the_sql_and_says_where_that_is() -> None:
         (({"sql": "x"},), "a filter must be an object or a list of objects", ""),
         ({"all": [{"sql": "x"}, 5]}, "a filter must be an object or a list of objects (in $.all[1])", ""),
         ({"sufix": {}}, "unknown dialect 'sufix' (in $.sufix)", "did you mean 'suffix'?"),
-        ({5: 1}, "unknown dialect 5 (in $[5])", "known dialects: exact, prefix, suffix, all, any, not, sql"),
+        ({5: 1}, "unknown dialect 5 (in $[5])", f"known dialects: {', '.join(DIALECTS)}"),
         ({"exact": {5: 1}}, "the name of an attribute must be a string (in $.exact[5])", ""),
         ({"exact": {"a": None}}, "'exact' compares with a string, a number or a bool (in $.exact.a)", ""),
         ({"not": {"any": [[{"exact": {"a": b"x"}}]]}},
@@ -540,3 +541,47 @@ def test_names_and_values_are_kept_to_the_letter() -> None:
         for value in (odd, odd + "a", "a" + odd, "a"):
             assert matches(again, {odd: value}) is matches(tree, {odd: value})
     assert to_json(AttributeRef(odd) & (F.x == "a"))["all"][1] == {"exact": {"x": "a"}}
+
+
+# -- lists -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        ({"has": {"tags": "rock"}}, "tags HAS 'rock'"),
+        ({"has": {"tags": "rock", "x": 5}}, "tags HAS 'rock' AND x HAS 5"),
+        ({"has": {"tags": ""}}, "tags HAS ''"),
+        ({"has-any": {"tags": ["rock", 1.5, True]}}, "tags HAS ANY ('rock', 1.5, TRUE)"),
+        ({"has-all": {"tags": ["rock", "live"]}}, "tags HAS ALL ('rock', 'live')"),
+        ({"not": {"has": {"time": "2018"}}}, "(time HAS '2018') IS NOT TRUE"),
+    ],
+)
+def test_lists_have_dialects_of_their_own(tree, text) -> None:
+    assert str(from_json(tree)) == text
+    assert from_json(to_json(from_json(tree))) == from_json(tree)
+    assert "sql" not in json.dumps(to_json(from_json(tree)))
+
+
+def test_a_timestamp_in_a_list_is_tested_in_sql() -> None:
+    wanted = parse("at HAS TIMESTAMP '2018-01-31'")
+    assert to_json(wanted) == {"sql": str(wanted)}
+    assert from_json(to_json(wanted)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("tree", "why"),
+    [
+        ({"has": {}}, "'has' takes an object of attributes and values"),
+        ({"has": {"tags": ["rock"]}}, "'has' takes strings, numbers and bools"),
+        ({"has": {"tags": None}}, "'has' takes strings, numbers and bools"),
+        ({"has-any": {"tags": "rock"}}, "'has-any' takes a list of values"),
+        ({"has-all": {"tags": []}}, "'has-all' needs at least one value"),
+        ({"has": {"": 5}}, "'' cannot name an attribute"),
+        ({"hasany": {"tags": ["a"]}}, "unknown dialect 'hasany'"),
+    ],
+)
+def test_dialects_of_lists_that_are_wrong(tree, why) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        from_json(tree)
+    assert str(caught.value).startswith(why)

@@ -9,8 +9,17 @@ import re
 import pytest
 
 from strategies import PREDICATES
-from weft import Event, WeftError, parse
-from weft.errors import EventError, FilterError, FilterSyntaxError, FilterTooComplexError, SchemaError
+from weft import Event, F, WeftError, parse
+from weft.errors import (
+    DuplicateIdError,
+    EventError,
+    FilterError,
+    FilterSyntaxError,
+    FilterTooComplexError,
+    PublishError,
+    RemoteProtocolError,
+    SchemaError,
+)
 from weft.language.lexer import MAX_TEXT
 
 # Each case: the text, a line of dashes, what str(error) says. Cases are separated by an empty line.
@@ -178,7 +187,34 @@ x CONTAINS 'a'
 expected AND, OR or the end, not 'CONTAINS' at column 3
   x CONTAINS 'a'
     ^^^^^^^^
-did you mean LIKE '%text%'?
+did you mean LIKE '%text%', or HAS 'value' for a list?
+
+tags HAS rock
+---
+HAS takes constants at column 10
+  tags HAS rock
+           ^^^^
+strings go in single quotes: 'rock'
+
+tags HAS ('a', 'b')
+---
+expected a value, ANY or ALL after HAS at column 10
+  tags HAS ('a', 'b')
+           ^
+several values: HAS ANY ('a', 'b') or HAS ALL ('a', 'b')
+
+tags HAS ANY ()
+---
+HAS ANY needs at least one value at column 15
+  tags HAS ANY ()
+                ^
+
+'a' HAS 'a'
+---
+HAS tests an attribute, not a constant at column 5
+  'a' HAS 'a'
+      ^^^
+write tags HAS 'rock'
 
 x ILIKE 5
 ---
@@ -290,13 +326,13 @@ expected ')' or ',' in the list of IN at column 9
 
 x NOT 5
 ---
-expected BETWEEN, IN, LIKE or ILIKE after NOT at column 7
+expected BETWEEN, IN, LIKE, ILIKE or HAS after NOT at column 7
   x NOT 5
         ^
 
 x NOT
 ---
-expected BETWEEN, IN, LIKE or ILIKE after NOT, but the text ends at column 6
+expected BETWEEN, IN, LIKE, ILIKE or HAS after NOT, but the text ends at column 6
   x NOT
        ^
 
@@ -628,7 +664,7 @@ SELECT * FROM t
 unknown operator '*' at column 8
   SELECT * FROM t
          ^
-filters have no arithmetic; compare attributes with constants or with each other
+a filter is only the condition: leave out everything up to WHERE
 
 x = ""
 ---
@@ -927,3 +963,89 @@ def test_errors_never_hide_a_python_error() -> None:
     for text, _ in CASES:
         shown = said(text)
         assert not re.search(r"Error|object has no attribute|NoneType|Traceback|lambda", shown), shown
+
+
+def test_no_message_is_long_whatever_it_quotes() -> None:
+    """The beginning and the end are shown, so that the hint is."""
+    long = "x" * 200_000
+    errors = [
+        FilterError(f"{long!r} is wrong; write less"),
+        FilterError("wrong").at(3, long),
+        FilterSyntaxError(f"unexpected {long}", long, 5, 100_000, f"write {long}"),
+        DuplicateIdError(f"subscription {long} already exists; use replace()", long),
+        EventError(f"attribute {long} is given twice; keep one", long, 7),
+        PublishError(f"refused: {long}", "limit", 3),
+        SchemaError(long),
+        RemoteProtocolError(long),
+    ]
+    for error in errors:
+        assert len(str(error)) < 7_000
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(errors[3]).endswith("already exists; use replace()")
+    for make in (
+        lambda: F[long] > 1,
+        lambda: F.x.like(["%" * 200_000]),
+        lambda: F.x.contains([long]),
+        lambda: parse(long),
+    ):
+        with pytest.raises(WeftError) as caught:
+            make()
+        assert len(str(caught.value)) < 7_000
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("detail-type = 'x'", "names with '-' go in double quotes: \"detail-type\"; there is no arithmetic"),
+        (
+            "a = 1 AND user-agent LIKE 'a%'",
+            "names with '-' go in double quotes: \"user-agent\"; there is no arithmetic",
+        ),
+        ("x = a-b-c", "names with '-' go in double quotes: \"a-b-c\"; there is no arithmetic"),
+        ("a.b-c.d IS NULL", "names with '-' go in double quotes: \"a.b-c.d\"; there is no arithmetic"),
+        ("a - b > 5", "filters have no arithmetic; compare attributes with constants or with each other"),
+        ("x = 5-3", "filters have no arithmetic; compare attributes with constants or with each other"),
+        ("x ~ 'a'", "filters have no regular expressions; LIKE has % and _"),
+        ("x !~ 'a'", "filters have no regular expressions; LIKE has % and _"),
+        ("x > DATE '2020-01-01'", "a date is a timestamp: write TIMESTAMP '2020-01-01'"),
+        ("x BETWEEN date '2020-01-01' AND date '2021-01-01'", "a date is a timestamp: write TIMESTAMP '2020-01-01'"),
+        ("x > INTERVAL '1 day'", "filters have no durations; compare with TIMESTAMP '2018-02-01T09:30:00Z'"),
+        ("x NOT NULL", "did you mean IS NOT NULL?"),
+        ("x = 1 AND y NOT NULL", "did you mean IS NOT NULL?"),
+        ("x NOTNULL", "did you mean IS NOT NULL?"),
+        ("x ISNULL", "did you mean IS NULL?"),
+        ("WHERE x = 5", "a filter is only the condition: leave out everything up to WHERE"),
+        ("where (x = 5)", "a filter is only the condition: leave out everything up to WHERE"),
+        ("WHERE NOT x", "a filter is only the condition: leave out everything up to WHERE"),
+        ('WHERE "x" = 5', "a filter is only the condition: leave out everything up to WHERE"),
+        ("SELECT * FROM t WHERE x", "a filter is only the condition: leave out everything up to WHERE"),
+        ("SELECT x FROM t", "a filter is only the condition: leave out everything up to WHERE"),
+        ('x LIKE "a%"', "strings go in single quotes, names in double quotes: 'a%'"),
+    ],
+)
+def test_the_hint_says_what_to_write(text: str, hint: str) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        parse(text)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where = 5",
+        "WHERE",
+        "WHERE IS NULL",
+        "where NOT IN (1)",
+        "where NOT LIKE 'a'",
+        "where ILIKE 'a'",
+        "NOT where",
+        "date = 5",
+        "date IS NULL",
+        "interval > 5 AND time IS NOT NULL",
+        "\"detail-type\" = 'x'",
+        "x = -3",
+        "select = 1",
+    ],
+)
+def test_words_of_sql_are_names_where_nothing_else_is_meant(text: str) -> None:
+    assert parse(str(parse(text))) == parse(text)

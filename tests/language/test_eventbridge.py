@@ -118,12 +118,12 @@ NUMBERS = (0, 1, 1.0, 2.5, -3)
 VALUES = (*TEXTS, *NUMBERS, True, False)
 texts, numbers = st.sampled_from(TEXTS), st.sampled_from(NUMBERS)
 wildcards = st.sampled_from(("*", "a*", "*b", "a*b", "*%*", "\\**", "\\\\", "*\\\\*", "", "A*\\*"))
-several = {"prefix": texts, "suffix": texts, "equals-ignore-case": texts, "wildcard": wildcards}
+named = {"prefix": texts.filter(bool), "suffix": texts.filter(bool), "equals-ignore-case": texts, "wildcard": wildcards}
 tests = st.one_of(
     st.sampled_from(VALUES),
     st.booleans().map(lambda said: {"exists": said}),
-    *(values.map(lambda text, name=name: {name: text}) for name, values in several.items()),  # type: ignore[misc]
-    st.tuples(st.sampled_from(("prefix", "suffix")), texts).map(
+    *(values.map(lambda text, name=name: {name: text}) for name, values in named.items()),  # type: ignore[misc]
+    st.tuples(st.sampled_from(("prefix", "suffix")), texts.filter(bool)).map(
         lambda pair: {pair[0]: {"equals-ignore-case": pair[1]}}
     ),
     st.tuples(st.sampled_from(("=", "<", "<=", ">", ">=")), numbers).map(lambda pair: {"numeric": list(pair)}),
@@ -138,7 +138,7 @@ tests = st.one_of(
         st.one_of(values, st.lists(values, min_size=1, max_size=2)).map(
             lambda some, name=name: {"anything-but": {name: some}}  # type: ignore[misc]
         )
-        for name, values in several.items()
+        for name, values in named.items()
     ),
 )
 lists = st.lists(tests, min_size=1, max_size=3)
@@ -158,10 +158,32 @@ events = st.tuples(flat_events, flat_events, flat_events).map(
 )
 
 
+def alternatives(pattern: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """The keys that are tested, for each way through the pattern's `$or`."""
+    found: list[list[str]] = [[]]
+    for key, value in pattern.items():
+        if key == "$or":
+            parts = [names for each in value for names in alternatives(each, prefix)]
+        elif isinstance(value, dict):
+            parts = alternatives(value, f"{prefix}{key}.")
+        else:
+            parts = [[prefix + key]]
+        found = [[*names, *more] for names in found for more in parts]
+    return found
+
+
+def repeats_a_key(pattern: dict[str, Any]) -> bool:
+    return any(len(set(names)) < len(names) for names in alternatives(pattern))
+
+
 @given(patterns, st.lists(events, min_size=1, max_size=6))
 @thorough(300)
 def test_a_filter_matches_what_its_pattern_matches(pattern: dict[str, Any], happened: list[dict[str, Any]]) -> None:
     text = json.dumps(pattern)
+    if repeats_a_key(pattern):
+        with pytest.raises(FilterSyntaxError, match="is tested twice"):
+            from_eventbridge(text)
+        return
     wanted = from_eventbridge(text)
     assert wanted == from_eventbridge(pattern)
     assert parse(str(wanted)) == wanted
@@ -174,7 +196,7 @@ def test_a_filter_matches_what_its_pattern_matches(pattern: dict[str, Any], happ
 
 def test_every_single_test_against_every_value() -> None:
     bodies: list[Any] = [*VALUES, {"exists": True}, {"exists": False}]
-    bodies += [{name: text} for name in ("prefix", "suffix", "equals-ignore-case") for text in TEXTS]
+    bodies += [{name: text} for name in ("prefix", "suffix", "equals-ignore-case") for text in TEXTS if text]
     bodies += [
         {"anything-but": body} for body in ("a", 1, ["a", "ab"], [0, 1], {"prefix": "a"}, {"suffix": ["b", "a"]})
     ]
@@ -186,6 +208,57 @@ def test_every_single_test_against_every_value() -> None:
         assert matches(from_eventbridge({"x": [body]}), event) is rule_matches({"x": [body]}, event), (body, value)
 
 
+PUBLISHED = [  # the rules that are easily got wrong: a pattern, events that match it, and events that do not
+    ({"x": [{"anything-but": "a"}]}, [{"x": "b"}, {"x": ""}, {"x": 5}, {"x": True}], [{"x": "a"}, {}, {"y": "b"}]),
+    ({"x": [{"anything-but": ["a", "b"]}]}, [{"x": "c"}, {"x": 0}], [{"x": "a"}, {"x": "b"}, {}]),
+    ({"x": [{"anything-but": 0}]}, [{"x": 1}, {"x": "0"}, {"x": False}], [{"x": 0}, {"x": 0.0}, {}]),
+    ({"x": [{"anything-but": [1, 2]}]}, [{"x": 3}, {"x": "1"}], [{"x": 1.0}, {"x": 2}, {}]),
+    ({"x": [{"anything-but": {"prefix": "a"}}]}, [{"x": "ba"}, {"x": ""}, {"x": 12}], [{"x": "ab"}, {}]),
+    ({"x": [{"anything-but": {"suffix": ["a", "b"]}}]}, [{"x": "ac"}, {"x": 12}], [{"x": "ca"}, {"x": "b"}, {}]),
+    ({"x": [{"anything-but": {"equals-ignore-case": ["a"]}}]}, [{"x": "b"}, {"x": 1}], [{"x": "A"}, {"x": "a"}, {}]),
+    ({"x": [{"anything-but": {"wildcard": "a*"}}]}, [{"x": "b"}, {"x": 1}], [{"x": "a"}, {"x": "ab"}, {}]),
+    ({"x": [{"anything-but": {"wildcard": ""}}]}, [{"x": "a"}, {"x": 1}], [{"x": ""}, {}]),
+    ({"x": [{"prefix": {"equals-ignore-case": "A"}}]}, [{"x": "ab"}, {"x": "AB"}], [{"x": "ba"}, {}]),
+    ({"x": [{"equals-ignore-case": ""}]}, [{"x": ""}], [{"x": "a"}, {}]),
+    ({"x": [""]}, [{"x": ""}], [{"x": " "}, {"x": 0}, {}]),
+    ({"x": [{"wildcard": "*"}]}, [{"x": ""}, {"x": "a"}], [{"x": 1}, {}]),
+    ({"x": [{"wildcard": "a\\*b"}]}, [{"x": "a*b"}], [{"x": "axb"}, {"x": "a\\b"}]),
+    ({"x": [{"wildcard": "a\\\\*"}]}, [{"x": "a\\"}, {"x": "a\\b"}], [{"x": "a*"}]),
+    ({"x": [5]}, [{"x": 5}, {"x": 5.0}], [{"x": "5"}, {"x": 5.1}, {}]),
+    ({"x": ["5"]}, [{"x": "5"}], [{"x": 5}]),
+    ({"x": [True]}, [{"x": True}], [{"x": 1}, {"x": "true"}, {"x": False}]),
+    ({"x": [{"numeric": ["=", 3.018e2]}]}, [{"x": 301.8}], [{"x": "301.8"}, {"x": 301}]),
+    ({"x": [{"numeric": [">", 0, "<=", 5]}]}, [{"x": 5}, {"x": 0.1}], [{"x": 0}, {"x": 5.1}, {"x": True}, {}]),
+    ({"x": [{"exists": True}]}, [{"x": ""}, {"x": False}], [{}, {"x": {"y": 1}}]),
+    ({"x": [{"exists": False}]}, [{}, {"x": {"y": 1}}, {"y": 1}], [{"x": ""}, {"x": 0}]),
+    ({"x": [{"exists": False}, "a"]}, [{}, {"x": "a"}], [{"x": "b"}]),
+    ({"d": {"x": [{"exists": False}]}}, [{}, {"d": 5}, {"d": {"y": 1}}], [{"d": {"x": 1}}]),
+    ({"d": {"x": ["a"]}}, [{"d": {"x": "a"}}, {"d.x": "a"}], [{"x": "a"}, {"d": "a"}, {"D": {"x": "a"}}]),
+    ({"x": [{"cidr": "10.0.0.0/24"}]}, [{"x": "10.0.0.0"}, {"x": "10.0.0.255"}], [{"x": "10.0.1.0"}, {"x": 10}, {}]),
+    ({"x": [{"cidr": "2001:db8::/32"}]}, [{"x": "2001:db8::1"}], [{"x": "2001:db9::1"}, {"x": "10.0.0.1"}]),
+    (
+        {"a": [1], "$or": [{"b": [1]}, {"c": [1], "d": {"$or": [{"e": [1]}, {"f": [{"exists": False}]}]}}]},
+        [{"a": 1, "b": 1}, {"a": 1, "c": 1}, {"a": 1, "c": 1, "d": {"e": 1, "f": 1}}],
+        [{"b": 1}, {"a": 1}, {"a": 1, "c": 1, "d": {"f": 1}}],
+    ),
+    ({"$or": [{"a": [1]}, {"a": [2]}]}, [{"a": 1}, {"a": 2}], [{"a": 3}, {}]),
+]
+
+
+@pytest.mark.parametrize(("pattern", "good", "bad"), PUBLISHED)
+def test_the_published_rules(pattern: dict[str, Any], good: list[dict[str, Any]], bad: list[dict[str, Any]]) -> None:
+    wanted = from_eventbridge(pattern)
+    assert all(matches(wanted, event) and rule_matches(pattern, event) for event in good if "d.x" not in event)
+    assert all(matches(wanted, event) for event in good)
+    assert not any(matches(wanted, event) or rule_matches(pattern, event) for event in bad)
+
+
+def test_null_in_an_event_is_as_if_the_key_were_missing() -> None:
+    """What differs from EventBridge, as the guide says."""
+    assert not matches(from_eventbridge({"x": [{"anything-but": "a"}]}), {"x": None})
+    assert matches(from_eventbridge({"x": [{"exists": False}]}), {"x": None})
+
+
 # -- what it becomes, and what is refused -------------------------------------------------------------
 
 
@@ -193,16 +266,16 @@ def test_every_single_test_against_every_value() -> None:
     ("pattern", "text"),
     [
         ({"source": ["aws.ec2"]}, "source = 'aws.ec2'"),
-        ({"source": ["a", "b"], "detail": {"n": [5]}}, "source IN ('a', 'b') AND detail.n = 5"),
+        ({"source": ["a", "b"], "detail": {"n": [5]}}, "source IN ('a', 'b') AND detail.n HAS 5"),
         ({"x": [{"prefix": "a"}, {"suffix": "b"}]}, "x LIKE 'a%' OR x LIKE '%b'"),
         ({"x": [{"prefix": {"equals-ignore-case": "a"}}]}, "x ILIKE 'a%'"),
         ({"x": [{"equals-ignore-case": "Straße"}]}, "x ILIKE 'Straße'"),
         ({"x": [{"numeric": [">=", 0, "<=", 5]}]}, "x BETWEEN 0 AND 5"),
-        ({"x": [{"exists": False}]}, "x IS NULL"),
+        ({"x": [{"exists": False}]}, "(x HAS TRUE) IS NULL"),
         ({"x": [{"anything-but": "a"}]}, "x IS NOT NULL AND (x = 'a') IS NOT TRUE"),
         ({"ip": [{"cidr": "10.0.0.0/8"}]}, "cidr(ip, '10.0.0.0/8')"),
-        ({"$or": [{"a": [1]}, {"b": [2]}]}, "a = 1 OR b = 2"),
-        ({"d": {"$or": [{"a": [1]}, {"b": [2]}], "c": [3]}}, "(d.a = 1 OR d.b = 2) AND d.c = 3"),
+        ({"$or": [{"a": [1]}, {"b": [2]}]}, "a HAS 1 OR b HAS 2"),
+        ({"d": {"$or": [{"a": [1]}, {"b": [2]}], "c": [3]}}, "(d.a HAS 1 OR d.b HAS 2) AND d.c HAS 3"),
         ({"x": [{"wildcard": "a*%"}]}, "x LIKE 'a%\\%' ESCAPE '\\'"),
         (
             {"time": [{"prefix": "2017-10-02"}]},
@@ -248,6 +321,60 @@ def test_patterns_as_text(pattern: dict[str, Any], text: str) -> None:
         ('{"a": [{"numeric": [">", 5, "<", 5]}]}', "the lower bound of 'numeric' must be less than the upper one"),
         ('{"a": [{"wildcard": "a**"}]}', "'wildcard' does not take two '*' in a row"),
         ('{"a": [{"wildcard": "a\\\\"}]}', "in 'wildcard', a backslash can only escape '*' and itself"),
+        ('{"a": [{"anything-but": null}]}', "'anything-but' takes strings or numbers, and not both"),
+        ('{"a": [{"anything-but": ["b", null]}]}', "'anything-but' takes strings or numbers, and not both"),
+        ('{"a": [{"anything-but": true}]}', "'anything-but' takes strings or numbers, and not both"),
+        ('{"a": [{"anything-but": [[1]]}]}', "'anything-but' takes strings or numbers, and not both"),
+        ('{"a": [{"prefix": ""}]}', "'prefix' takes a string of one character or more"),
+        ('{"a": [{"suffix": ""}]}', "'suffix' takes a string of one character or more"),
+        ('{"a": [{"prefix": {"equals-ignore-case": ""}}]}', "'prefix' takes a string of one character or more"),
+        ('{"a": [{"anything-but": {"prefix": ""}}]}', "'prefix' in 'anything-but' takes strings of one character"),
+        (
+            '{"a": [{"anything-but": {"suffix": ["b", ""]}}]}',
+            "'suffix' in 'anything-but' takes strings of one character",
+        ),
+        (
+            '{"a": [{"anything-but": {"prefix": {"equals-ignore-case": "b"}}}]}',
+            "'prefix' in 'anything-but' takes strings",
+        ),
+        (
+            '{"a": [{"anything-but": {"suffix": {"equals-ignore-case": "b"}}}]}',
+            "'suffix' in 'anything-but' takes strings",
+        ),
+        ('{"a": [{"anything-but": {"prefix": 5}}]}', "'prefix' in 'anything-but' takes strings"),
+        (
+            '{"a": [{"anything-but": {"equals-ignore-case": null}}]}',
+            "'equals-ignore-case' in 'anything-but' takes strings",
+        ),
+        (
+            '{"a": [{"anything-but": {"equals-ignore-case": [5]}}]}',
+            "'equals-ignore-case' in 'anything-but' takes strings",
+        ),
+        ('{"a": [{"anything-but": {"wildcard": [["b*"]]}}]}', "'wildcard' in 'anything-but' takes strings"),
+        ('{"a": [{"anything-but": {"wildcard": "b**"}}]}', "'wildcard' does not take two '*' in a row"),
+        ('{"a": [{"anything-but": [{"wildcard": "b*"}]}]}', "'anything-but' takes strings or numbers, and not both"),
+        ('{"a": [{"anything-but": {"exists": true}}]}', "'anything-but' does not take 'exists'"),
+        ('{"a": [{"anything-but": {}}]}', "a test has one name, not 0"),
+        ('{"a": [{"equals-ignore-case": ["b"]}]}', "'equals-ignore-case' takes a string"),
+        ('{"a": [{"prefix": ["b"]}]}', "'prefix' takes a string"),
+        ('{"a": [{"suffix": {"wildcard": "b"}}]}', "'suffix' takes a string, or an object with 'equals-ignore-case'"),
+        ('{"a": [{"Prefix": "b"}]}', "unknown test 'Prefix'"),
+        ('{"a": [{"numeric": [">", 0, "<", 5, "<", 7]}]}', "'numeric' takes a list of one or two operators"),
+        ('{"a": [{"numeric": ["=", 0, "<", 5]}]}', "'numeric' takes =, <, <=, > or >=, or a lower"),
+        ('{"a": [{"numeric": ["!=", 0]}]}', "'numeric' takes =, <, <=, > or >=, or a lower"),
+        ('{"a": [{"numeric": ["=", true]}]}', "'numeric' compares with numbers"),
+        ('{"a": [{"cidr": "10.0.0.0"}]}', "'cidr' takes an address, a slash and fewer bits"),
+        ('{"a": [{"cidr": "10.0.0.7/32"}]}', "'cidr' takes an address, a slash and fewer bits"),
+        ('{"a": [{"cidr": "::1/128"}]}', "'cidr' takes an address, a slash and fewer bits"),
+        ('{"a": [{"cidr": "10.0.0.0/255.0.0.0"}]}', "'cidr' takes an address, a slash and fewer bits"),
+        ('{"a": [{"cidr": "10.0.0.7/24"}]}', "the address of the network '10.0.0.7/24' must be its first"),
+        ('{"a": [{"cidr": "bad-/64filter"}]}', "'bad-/64filter' is not a network"),
+        ('{"a": 5}', "a key takes a list of values or an object"),
+        ('{"a": [1], "$or": [{"a": [2]}, {"b": [3]}]}', "'a' is tested twice"),
+        ('{"$or": [{"a": [2]}, {"b": [3]}], "a": [1]}', "'a' is tested twice"),
+        ('{"a": {"b": [1]}, "a.b": [2]}', "'a.b' is tested twice"),
+        ('{"$or": [{"prefix": ["a"]}, {"b": [1]}]}', "'prefix' cannot be the name of an attribute inside '$or'"),
+        ('{"$or": [{"a": {"numeric": [1]}}, {"b": [1]}]}', "'numeric' cannot be the name of an attribute inside '$or'"),
         ('{"$or": [{"a": [1]}]}', "'$or' takes a list of two or more objects"),
         ('{"$or": {"a": [1]}}', "'$or' takes a list of two or more objects"),
         ('{"a": [1], "a": [2]}', "an object repeats the key 'a'"),
@@ -300,7 +427,8 @@ def test_the_form_of_a_filter_is_told_from_the_filter(source: Any, form: FilterF
 
 
 def test_any_form_is_read() -> None:
-    assert read_any("x = 'a'") == read_any('{"exact": {"x": "a"}}') == read_any('{"x": ["a"]}') == parse("x = 'a'")
+    assert read_any("x = 'a'") == read_any('{"exact": {"x": "a"}}') == parse("x = 'a'")
+    assert read_any('{"x": ["a"]}') == parse("x HAS 'a'")
 
 
 # -- the predicates that come with it -----------------------------------------------------------------
@@ -352,3 +480,31 @@ def test_a_predicate_of_the_user_comes_before_a_built_in_one() -> None:
             return True
 
     assert matches(parse("cidr(x, '10.0.0.0/8')", Predicates([Own()])), {"x": "anything"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ({"resources": ["arn:1"]}, True),
+        ({"resources": ["arn:3", "arn:2"]}, True),
+        ({"resources": ["arn:3"]}, False),
+        ({"detail": {"codes": [2]}}, True),
+        ({"detail": {"codes": ["2"]}}, False),
+        ({"resources": [{"exists": True}], "source": ["aws.ec2"]}, True),
+        ({"resources": [{"exists": False}]}, False),
+        ({"detail": {"state": ["running"], "codes": [1, 5]}}, True),
+    ],
+)
+def test_a_genuine_event_with_lists_is_matched_as_in_eventbridge(pattern, matched):
+    event = {
+        "version": "0",
+        "id": "6a7e8feb",
+        "detail-type": "EC2 Instance State-change Notification",
+        "source": "aws.ec2",
+        "account": "111122223333",
+        "time": "2017-12-22T18:43:48Z",
+        "region": "us-west-1",
+        "resources": ["arn:1", "arn:2"],
+        "detail": {"state": "running", "codes": [1, 2.0]},
+    }
+    assert matches(from_eventbridge(pattern), event) is matched

@@ -146,3 +146,25 @@ def test_patterns_with_a_common_match_are_not_disjoint(one: str, other: str) -> 
 
 def test_patterns_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(Pattern.of("a%_b"))) == Pattern.of("a_%b")
+
+
+class _CountedText(str):
+    """A text that counts how often it is folded."""
+
+    __slots__ = ("folded",)
+    folded: int
+
+    def casefold(self) -> str:
+        self.folded += 1
+        return super().casefold()
+
+
+def test_a_long_text_is_folded_once_for_many_patterns() -> None:
+    text = _CountedText("ΐ" * 5_000 + "00007")
+    text.folded = 0
+    found = [Pattern.of(f"%ΐΐΐ{n:05d}%", ignore_case=True).matches(text) for n in range(250)]
+    assert found == [n == 7 for n in range(250)]
+    assert text.folded == 1
+    other = "Ü" * 5_000
+    assert Pattern.of("%ü", ignore_case=True).matches(other)
+    assert not Pattern.of("%ü", ignore_case=True).matches(text)

@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weft.broker.admission import Admission
-from weft.broker.messages import Publish
 from weft.errors import EventError
 from weft.index.tree import TreeIndex
 from weft.model.door import PlainEvents
 from weft.model.event import attributes_of
+from weft.protocol.messages import Publish
 
 _NAMES = st.sampled_from(["x", "y", "a.b", "id", "time", "type", "", "n" * 300]) | st.text(max_size=3)
 _VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -14,6 +14,8 @@ from strategies import (
     A,
     all_tests,
     filters,
+    list_filters,
+    list_tests,
     number_filters,
     number_tests,
     related_tests,
@@ -41,7 +43,7 @@ def hits(filter: Filter) -> list[bool]:
     return [matches(filter, event) for event in EVENTS]
 
 
-@pytest.mark.parametrize("test", [*all_tests(A), *related_tests()], ids=str)
+@pytest.mark.parametrize("test", [*all_tests(A), *related_tests(), *list_tests(A)], ids=str)
 def test_every_truth_of_every_test_is_a_region(test: Filter) -> None:
     for wanted in (True, False, None):
         form = normalize(Is(test, wanted))
@@ -199,3 +201,38 @@ def test_a_line_without_an_end_is_no_prefix(text: str) -> None:
     odd = parse("(s LIKE 'ab%' OR s >= 'b') AND s NOT LIKE '%a%'")
     assert ({"s": text} in normalize(odd)) == matches(odd, {"s": text})
     assert not covers(parse("s NOT LIKE 'ab%' AND s < 'b'"), parse("s NOT LIKE '%a%'"))
+
+
+@thorough(200)
+@given(list_filters(), list_filters())
+def test_lists_keep_their_meaning_in_every_operation(one: Filter, other: Filter) -> None:
+    first, second = normalize(one), normalize(other)
+    here, there = hits(one), hits(other)
+    assert [event in first for event in EVENTS] == here
+    assert hits(to_filter(first)) == here
+    assert covers(first, first)
+    if covers(first, second):
+        assert all(said for said, needed in zip(here, there, strict=True) if needed)
+    if not overlaps(first, second):
+        assert not any(a and b for a, b in zip(here, there, strict=True))
+    assert [event in merge([first, second]).form for event in EVENTS if event in first or event in second].count(
+        False
+    ) == 0
+    left = subtract(first, [second])
+    assert [any(event in box for box in left) for event in EVENTS] == [
+        a and not b if not any(box.residuals for box in second.boxes) else any(event in box for box in left)
+        for a, b, event in zip(here, there, EVENTS, strict=True)
+    ]
+
+
+def test_memberships_are_booleans_of_their_own() -> None:
+    assert covers("t HAS 'a'", "t HAS 'a' AND x > 5")
+    assert covers("t HAS ANY ('a', 'b')", "t HAS 'b'")
+    assert covers("t HAS 'a'", "t HAS ALL ('a', 'b')")
+    assert covers("t HAS 1", "t HAS 1.0")
+    assert not covers("t HAS 'a'", "t HAS 'b'")
+    assert overlaps("t HAS 'a'", "t HAS 'b'")
+    assert not overlaps("t HAS 'a'", "t NOT HAS 'a'")
+    assert is_empty("t HAS 'a' AND NOT t HAS 'a'")
+    assert str(to_filter(normalize("NOT (t HAS 'a' AND NOT t HAS 2)"))) == "t NOT HAS 'a' OR t HAS 2"
+    assert merge(["t HAS 'a' AND x > 1", "t HAS 'a' AND x < 3"]).form == normalize("t HAS 'a' AND (x > 1 OR x < 3)")

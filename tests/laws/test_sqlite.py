@@ -24,6 +24,7 @@ from weft.language.ast import (
     Between,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -77,6 +78,13 @@ def some_value(random: Random) -> Value | None:
     return random.choice(VALUES)
 
 
+def some_list(random: Random) -> Any:
+    """A list of values, or a value."""
+    if random.random() < 0.8:
+        return some_value(random)
+    return [some_value(random) for _ in range(random.randrange(5))]
+
+
 def some_constant(random: Random, like: Constant | None = None) -> Constant:
     """A constant, mostly of the same line of values as another one, so that comparisons are not all NULL."""
     while True:
@@ -100,7 +108,7 @@ def some_pattern(random: Random) -> tuple[str, str | None]:
 def some_test(random: Random) -> Filter:
     left = AttributeRef(random.choice(NAMES))
     first = some_constant(random)
-    match random.randrange(12):
+    match random.randrange(14):
         case 0:
             return Truth(random.choice((True, False, None)))
         case 1:
@@ -115,6 +123,10 @@ def some_test(random: Random) -> Filter:
             return In(left, (first, *(some_constant(random, first) for _ in range(random.randrange(4)))))
         case 10:
             return Is(left, random.choice((None, True, False)))
+        case 11 | 12:
+            return Has(
+                left, (first, *(some_constant(random) for _ in range(random.randrange(3)))), random.random() < 0.3
+            )
     return Like(left, *some_pattern(random), random.random() < 0.5)
 
 
@@ -147,6 +159,11 @@ class Sql:
     def compare(self, left: AttributeRef, operator: str, constant: Constant) -> str:
         return f"({left.name}_{LINE_OF[constant.type]} {operator} {self.constant(constant)})"
 
+    def element(self, name: str, constant: Constant) -> str:
+        column = f"e_{LINE_OF[constant.type]}"
+        same = f"{column} = {self.constant(constant)}"
+        return f"EXISTS (SELECT 1 FROM element WHERE event = n AND name = '{name}' AND {same})"
+
     def render(self, node: Filter) -> str:
         match node:
             case Truth(value):
@@ -167,6 +184,10 @@ class Sql:
                 return f"({column} IN ({', '.join(map(self.constant, values))}))"
             case In(left, values):
                 return f"({' OR '.join(self.compare(left, '=', value) for value in values)})"
+            case Has(left, values, every):
+                there = " AND ".join(f"{left.name}_{line} IS NULL" for line in LINES)
+                tests = (" AND " if every else " OR ").join(self.element(left.name, value) for value in values)
+                return f"(CASE WHEN {there} AND {left.name}_list IS NULL THEN NULL ELSE {tests} END)"
             case Like(left, pattern, escape, True):
                 self.parameters.append(folded(pattern, escape))
                 return f"(casefold({left.name}_str) LIKE ? ESCAPE '{ESCAPE}')"
@@ -218,17 +239,30 @@ def cells(value: Value | None) -> dict[str, int | float | str | None]:
     return row
 
 
-def table(events: list[dict[str, Value | None]]) -> sqlite3.Connection:
+def is_list(value: Any) -> int | None:
+    return 1 if isinstance(value, list) else None
+
+
+def table(events: list[dict[str, Any]]) -> sqlite3.Connection:
     database = sqlite3.connect(":memory:")
     database.execute("PRAGMA case_sensitive_like = ON")
     database.create_function("casefold", 1, lambda text: None if text is None else text.casefold(), deterministic=True)
-    columns = [f"{name}_{line}" for name in NAMES for line in LINES]
+    columns = [f"{name}_{line}" for name in NAMES for line in (*LINES, "list")]
     # The columns have no types, so that SQLite keeps every value as it is given.
     database.execute(f"CREATE TABLE event (n INTEGER PRIMARY KEY, {', '.join(columns)})")
     rows = [
-        [number, *(cells(event.get(name))[line] for name in NAMES for line in LINES)]
+        [number, *(value for name in NAMES for value in (*cells(event.get(name)).values(), is_list(event.get(name))))]
         for number, event in enumerate(events)
     ]
+    database.execute(f"CREATE TABLE element (event, name, {', '.join(f'e_{line}' for line in LINES)})")
+    database.execute("CREATE INDEX by_event ON element (event, name)")
+    elements = [
+        [number, name, *cells(each).values()]
+        for number, event in enumerate(events)
+        for name in NAMES
+        for each in (event.get(name) if is_list(event.get(name)) else [event.get(name)])
+    ]
+    database.executemany(f"INSERT INTO element VALUES ({', '.join('?' * (2 + len(LINES)))})", elements)
     database.executemany(f"INSERT INTO event VALUES ({', '.join('?' * (len(columns) + 1))})", rows)
     return database
 
@@ -257,7 +291,7 @@ def nodes(root: Filter) -> Iterator[Filter]:
 def test_sqlite_and_weft_agree_on_every_truth(seed: int) -> None:
     random = Random(seed)
     filters = [some_filter(random, depth) for depth in (0, 1, 2, 3) for _ in range(70)]
-    events: list[dict[str, Value | None]] = [{name: some_value(random) for name in NAMES} for _ in range(80)]
+    events: list[dict[str, Any]] = [{name: some_list(random) for name in NAMES} for _ in range(80)]
     events += [{}, *({"a": value, "b": value, "c": some_value(random)} for value in VALUES)]
     pairs = 0
     truths: Counter[bool | None] = Counter()
@@ -274,7 +308,9 @@ def test_sqlite_and_weft_agree_on_every_truth(seed: int) -> None:
     assert pairs >= 20_000
     assert min(truths[known] for known in (True, False, None)) > pairs // 20
     kinds = Counter(type(node) for tree in filters for node in nodes(tree))
-    assert all(kinds[kind] > 10 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Is, Not, And, Or)), kinds
+    assert all(kinds[kind] > 10 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Has, Is, Not, And, Or)), (
+        kinds
+    )
     compared = Counter(
         node.right.type if isinstance(node.right, Constant) else AttributeRef
         for tree in filters

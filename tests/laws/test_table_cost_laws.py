@@ -18,7 +18,6 @@ from hostile_texts import BOUNDED, filter_texts, searching
 from measured_work import measured
 from table_work import ALLOWED, table_work
 from weft import parse
-from weft.bench.hostile_broker import bounded_schema, hostile_filters
 from weft.errors import WeftError
 from weft.language.ast import Filter
 from weft.routing.registry import MODELS
@@ -29,6 +28,7 @@ from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 from weft.tuning.budget import CostBudget, LinkFigures
 from weft.tuning.parameters import Tuned
+from weftlab.bench.hostile_broker import bounded_schema, hostile_filters
 
 LINES_A_CELL = 200  # further ones where a tuning file allows a filter that many ranges or labels
 

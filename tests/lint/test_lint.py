@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from datetime import datetime
+from itertools import product
 
 import pandas as pd
 import polars as pl
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from measured_work import measured
 from strategies import EVENTS, PREDICATES, filters, thorough
 from weft import Schema, matches, parse
 from weft.errors import EventError
@@ -20,7 +22,7 @@ from weft.language.ast import attributes
 from weft.lint import LintKind, SeenAttributes, lint_filters
 from weft.lint.lint_counts import LintCounts, lint_counts
 from weft.lint.lint_report import report_of
-from weft.lint.name_hint import edits, nearest_name
+from weft.lint.name_hint import KnownNames, edits, nearest_name
 from weft.lint.tree_problems import tree_problems
 from weft.model.limits import LIMITS
 from weft.model.value import Type, type_of
@@ -31,7 +33,11 @@ def kinds(event) -> dict[str, Type]:
 
 
 def like_these(event, seen: SeenAttributes) -> bool:
-    return all(name in seen and kind in seen[name] for name, kind in kinds(event).items())
+    lists = {name: value for name, value in event.items() if isinstance(value, list)}
+    values = kinds(event).items()
+    return all(name in seen and name not in seen.lists and kind in seen[name] for name, kind in values) and all(
+        name in seen and {*map(type_of, value)} <= seen[name] for name, value in lists.items()
+    )
 
 
 # -- laws --------------------------------------------------------------------------------------------
@@ -91,6 +97,45 @@ def test_edits_are_a_bounded_distance(one, other, most):
     assert (found == 0) == (one == other)
     assert abs(len(one) - len(other)) <= found or found == most + 1
     assert found <= max(len(one), len(other)) or found == most + 1
+
+
+def _all_edits(one, other):
+    """The distance by the definition, without a bound."""
+    rows = [[i + j for j in range(len(other) + 1)] for i in range(len(one) + 1)]
+    for i, j in product(range(1, len(one) + 1), range(1, len(other) + 1)):
+        rows[i][j] = min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (one[i - 1] != other[j - 1]))
+        if i > 1 and j > 1 and one[i - 1] == other[j - 2] and one[i - 2] == other[j - 1]:
+            rows[i][j] = min(rows[i][j], rows[i - 2][j - 2] + 1)
+    return rows[-1][-1]
+
+
+@given(st.text("abc", max_size=7), st.text("abc", max_size=7), st.integers(0, 5))
+@thorough(300)
+def test_edits_are_those_of_the_definition(one, other, most):
+    assert edits(one, other, most) == min(_all_edits(one, other), most + 1)
+
+
+@given(st.text("abA.", min_size=1, max_size=7), st.lists(st.text("abA.", min_size=1, max_size=7), max_size=8))
+@thorough(300)
+def test_hints_are_those_of_a_search_through_all_names(word, known):
+    """Case first, then paths, then the fewest edits; of several names the first."""
+    names, folded = sorted(known), word.casefold()
+    most = min(max(1, len(word) // 4), len(word) - 1)
+    same = [name for name in names if name.casefold() == folded]
+    paths = [name for name in names if name.endswith(f".{word}") or word.endswith(f".{name}")]
+    near = [(_all_edits(folded, name.casefold()), name) for name in names]
+    close = [name for distance, name in sorted(near) if distance <= most]
+    assert nearest_name(word, known) == next(iter([*same, *paths, *close]), None)
+
+
+@pytest.mark.parametrize("length", [10, 250, 1_000])
+def test_a_hint_costs_no_comparison_with_every_name(length):
+    """Neither of names that differ in length or letters, nor of thousands that hardly differ."""
+    apart = KnownNames(f"{chr(97 + n % 26) * length}.{n}" for n in range(3_000))
+    alike = KnownNames(f"{'a' * (length - 6)}_{n:05d}" for n in range(3_000))
+    for known in (apart, alike):
+        _, _, lines = measured(lambda known=known: known.nearest("a" * (length - 8) + "_zzzzyyy"))
+        assert lines < 600_000
 
 
 # -- sentences ---------------------------------------------------------------------------------------
@@ -239,3 +284,68 @@ def test_names_that_are_near():
     assert nearest_name("depht", ["depth", "death"]) == "depth"
     assert nearest_name("a", ["b", "ab"]) is None
     assert nearest_name("nothing", []) is None
+
+
+def test_a_name_that_is_probably_a_string_is_said_to_be_one() -> None:
+    """Double quotes are for names: `country = "us"` compares two attributes."""
+    seen = SeenAttributes.of_events([{"country": "us"}])
+    report = lint_filters([("1", 'country = "us"'), ("2", "country = zz"), ("3", 'country = "xx-yy"')], None, seen)
+    said = {each.attribute: each.message for each in report.findings if each.attribute}
+    assert said["us"] == "no event has 'us'; strings go in single quotes"
+    assert said["zz"] == "no event has 'zz'"
+    assert said["xx-yy"] == "no event has 'xx-yy'"
+
+
+# -- lists -------------------------------------------------------------------------------------------
+
+TAGGED = [
+    {"tags": ["rock", "live"], "x": 1, "items": [{"price": 9}], "in": {"deep": [[1], [2]]}},
+    {"tags": [], "x": [2], "items": [{"price": 9}, None]},
+    {},
+]
+TABLE = pa.Table.from_pylist([{"tags": each.get("tags"), "items": each.get("items")} for each in TAGGED])
+FORMS = {"mappings": TAGGED, "arrow": TABLE, "pandas": TABLE.to_pandas(), "polars": pl.DataFrame(TABLE)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lists_of_mappings_are_ignored_counted_and_named(form):
+    pairs = [(1, "items = 9"), (2, "items.price = 9"), (3, "tags HAS 'rock'")]
+    report = lint_filters(pairs, events=FORMS[form])
+    assert report.to_dict()["ignored_lists"] == {**({"in.deep": 1} if form == "mappings" else {}), "items": 2}
+    said = "'items' is a list of mappings or of lists"
+    assert [*report.lines()][-1] == report.notes()[-1] == f"{said} in 2 events, which is ignored: no filter can test it"
+    assert [finding.message for finding in report.findings] == [f"{said}, which no filter can test"] * 2
+    assert report.dead == 2
+
+
+@pytest.mark.parametrize("form", ["mappings", "arrow"])
+def test_ordinary_tests_of_lists_are_found_and_has_is_not(form):
+    written = [
+        "tags = 'rock'",
+        "tags IN ('a', 'b')",
+        "tags IS NOT NULL",
+        "tags LIKE 'r%'",
+        "tags HAS 'rock'",
+        "tags HAS 5",
+    ]
+    report = lint_filters(enumerate(written), events=FORMS[form])
+    said = "'tags' is a list, which only HAS can test; write tags HAS 'rock'"
+    assert [(each.message, each.ids) for each in report.findings] == [
+        (said, (0, 1, 2, 3)),
+        ("'tags' is a string, but is compared with a number; write '5'", (5,)),
+    ]
+    assert report.dead == 5
+
+
+def test_an_attribute_that_is_a_list_in_some_events_can_be_compared():
+    assert lint_filters([(1, "x = 1"), (2, "x HAS 2")], events=TAGGED).clean
+    both = SeenAttributes.of_events([{"x": 1}]).merged(SeenAttributes.of_events([{"x": [1], "y": [2]}]))
+    assert both.lists == {"y"}
+    assert SeenAttributes.of(Schema.of(y="int"), both).lists == {"y"}
+
+
+def test_a_schema_is_inferred_from_the_elements_of_lists():
+    found = Schema.infer(pa.table({"x": [[3, 1], None, [7]], "tags": [["a"], ["a", "b", "a"], []]}))
+    assert found["x"].type is Type.INT
+    assert (found["x"].low, found["x"].high) == (1, 7)
+    assert found["tags"].categories == ("a", "b")

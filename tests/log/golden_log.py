@@ -19,6 +19,7 @@ from weft.log.base import (
     MoveFloor,
     MoveGot,
     MovePublisher,
+    MoveRow,
     Offset,
     Put,
     SeatId,
@@ -58,12 +59,15 @@ GROUPS = (
         ),
     ),
 )
+MOVES = Group(4000, None, (Put(MoveRow(SessionId(77), 1, 4, "south", 9, 12, 0, b"body")),))
+BY_FORMAT = {1: GROUPS, 2: (*GROUPS, MOVES)}  # what each golden log holds
 
 
 def write(directory: Path) -> None:
     log = open_log(directory, LogOptions(schema=SCHEMA, entropy=lambda size: b"\x07" * size)).log
     log.commit(GROUPS[:2])
     log.commit(GROUPS[2:])
+    log.commit([MOVES])
     log.close()
 
 

@@ -28,11 +28,11 @@ from weft.log.base import (
     SetMeta,
     SubRow,
 )
-from weft.log.group_codec import _NUMBERS, GroupRow, _checksum, decode_group, encode_group
+from weft.log.codec import _NUMBERS, GroupRow, _checksum, decode_group, encode_group
 from weft.log.opening import open_log
-from weft.log.recovery import verify
 from weft.log.schema import DATABASE
 from weft.log.sqlite import SqliteLog
+from weft.log.tools import verify
 
 ROWS = [
     *(SubRow(SeatId(seat), SessionId(5), 1, f"x > {seat}", b"o", Offset(1), Offset(2)) for seat in range(1, 40)),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from log.golden_log import GROUPS, SCHEMA
+from log.golden_log import BY_FORMAT, SCHEMA
 from log.log_cases import plain
 from weft.log.base import Offset, SeatId
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
-from weft.log.recovery import verify
 from weft.log.schema import DATABASE, FORMAT
+from weft.log.tools import verify
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log"
 
@@ -29,7 +29,7 @@ def test_a_golden_log_is_opened(version, tmp_path):
         shutil.copy(path, tmp_path)
     opened = open_log(tmp_path, LogOptions(schema=SCHEMA))
     log, twin = opened.log, MemoryLog()
-    twin.commit(GROUPS)
+    twin.commit(BY_FORMAT[version])
     assert opened.upgraded == FORMAT - version
     assert opened.copied, "a golden file is a copy"
     found, wanted = asdict(log.restore()), asdict(twin.restore())

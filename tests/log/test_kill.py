@@ -15,7 +15,7 @@ import pytest
 from log.appender import SEATS, event
 from log.log_cases import plain
 from weft.log.opening import open_log
-from weft.log.recovery import verify
+from weft.log.tools import verify
 
 
 class Killer:

@@ -18,6 +18,7 @@ from log.log_drivers import MemoryDriver, SqliteDriver
 from strategies import thorough
 from weft.errors import LogError, LogFailedError, LogFullError
 from weft.log.base import (
+    KEYS,
     AdvertRow,
     DeadRow,
     Events,
@@ -27,6 +28,7 @@ from weft.log.base import (
     MoveFloor,
     MoveGot,
     MovePublisher,
+    MoveRow,
     Offset,
     Put,
     Remove,
@@ -34,7 +36,6 @@ from weft.log.base import (
     SetMeta,
     SubRow,
 )
-from weft.log.row_rules import KEYS
 
 few = st.integers(1, 4)
 name = st.sampled_from(["a", "b", "ö", "'; --"])
@@ -48,6 +49,7 @@ ROWS = st.one_of(
     st.builds(LinkRow, st.integers(3, 6), name, name, name, big, big),
     st.builds(HeardRow, few, st.integers(-1, 1), few, blob),
     st.builds(DeadRow, few, few, big, name, big, blob),
+    st.builds(MoveRow, few, st.integers(0, 3), few, name, big, big, big, blob),
 )
 REMOVALS = st.sampled_from(list(KEYS)).flatmap(
     lambda table: st.builds(Remove, st.just(table), st.tuples(*[st.integers(1, 6)] * len(KEYS[table])))
@@ -285,6 +287,7 @@ class LogMachine(RuleBasedStateMachine):
             (AdvertRow, state.adverts),
             (LinkRow, state.links),
             (HeardRow, state.heard),
+            (MoveRow, state.moves),
         ):
             assert list(map(astuple, found.values())) == list(map(astuple, model.of(kind).values()))
             assert list(found) == list(model.of(kind))

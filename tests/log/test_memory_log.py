@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
-from log.log_cases import group, plain
+from log.log_cases import events, group, plain
 from weft.errors import LogError, LogFailedError, LogFullError
-from weft.log.base import Offset, Put, SeatId, SessionId, SubRow
+from weft.log.base import Group, Offset, Put, SeatId, SessionId, SubRow
 from weft.log.memory import MemoryLog
 
 
@@ -93,3 +94,22 @@ def test_a_back_up_has_its_own_id_and_its_own_future():
     log.write([group(3, 3, [3])])
     with pytest.raises(LogError, match="sync"):
         log.backup("three")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"origins": np.zeros((2, 2), np.int64)}, "origins must be an int64 array of shape (events, 3)"),
+        ({"origins": np.zeros((2, 3), np.int32)}, "origins must be an int64 array of shape (events, 3)"),
+        ({"starts": np.array([0, 2, 1], np.uint32)}, "starts must increase from 0 to the number of seats"),
+        ({"starts": np.array([1, 1, 1], np.uint32)}, "starts must increase from 0 to the number of seats"),
+        ({"starts": np.array([0, 1], np.uint32)}, "starts and seats must be uint32 arrays"),
+        ({"payloads": [b""]}, "2 events have 1 payloads"),
+    ],
+)
+def test_columns_of_another_shape_are_refused(wrong: dict[str, object], text: str):
+    log = MemoryLog()
+    with pytest.raises(LogError) as caught:
+        log.commit([Group(1, msgspec.structs.replace(events(1, [3], []), **wrong))])
+    assert str(caught.value).startswith(text)
+    assert log.restore().next == 1

@@ -11,10 +11,10 @@ from msgspec import msgpack
 from log.log_cases import events, group
 from weft import matches, parse
 from weft.log.base import Events, Group, LinkRow, Log, Offset, Put, SeatId, SessionId, SubRow
-from weft.log.event_search import EventSearch, read_matching
 from weft.log.memory import MemoryLog
 from weft.log.opening import open_log
 from weft.log.retention import Retention, beyond_lag, floors, trim_point
+from weft.log.tools import read_matching
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -114,14 +114,3 @@ def test_exactly_the_events_that_match_are_found(log):
     assert [each.attributes for each in found] == [attributes(each.offset) for each in found]
     assert list(read_matching(log, FILTER, msgpack.decode, Offset(1), 0)) == []
     assert list(read_matching(log, parse("FALSE"), msgpack.decode)) == []
-
-
-def test_a_search_stops_and_goes_on(log):
-    wanted = fill_with_attributes(log, 100)
-    search, found = EventSearch(log, FILTER, msgpack.decode), []
-    while search.next < 101:
-        before = search.next
-        found += [each.offset for each in search.step(7)]
-        assert search.next == before + 7 or search.next == 101
-    assert found == wanted
-    assert search.step(7) == []

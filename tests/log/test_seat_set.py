@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.log.seat_set import SeatSet
+from weft.log.codec import SeatSet
 
 _SEATS = st.lists(st.integers(0, 12) | st.sampled_from([0, 2**31, 2**32 - 1]), max_size=8)
 

@@ -13,12 +13,11 @@ import pytest
 from log.log_cases import events, group, plain
 from log.log_drivers import SqliteDriver
 from weft.errors import LogError, LogFailedError, LogFullError
-from weft.log.backup import back_up
 from weft.log.base import AdvertRow, Group, MoveFloor, Offset, Put, SeatId, SessionId, SubRow
 from weft.log.opening import LogOptions, open_log
-from weft.log.recovery import verify
 from weft.log.schema import DATABASE, FORMAT, check_format, open_writer, upgrade
 from weft.log.sqlite import SqliteLog
+from weft.log.tools import back_up, verify
 from weft.model.schema import Schema
 
 
@@ -100,7 +99,7 @@ def test_a_failed_sync_is_never_retried(tmp_path):
     for use in (
         lambda: driver.log.commit([]),
         lambda: driver.log.trim(Offset(1)),
-        lambda: driver.log.read(Offset(1), 1),
+        lambda: [*driver.log.read(Offset(1), 1)],
         lambda: driver.log.find(0),
         lambda: driver.log.find_size(0),
         lambda: driver.log.dead(SeatId(1), Offset(0), 1),

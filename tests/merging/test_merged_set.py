@@ -388,3 +388,57 @@ def test_a_structure_that_is_there_is_merged() -> None:
     assert [str(to_filter(as_form(item.thing, SCHEMA))) for item in roots.merged] == ["a IS NOT NULL"]
     assert len(roots.discard_interface(0).drop) == 1
     assert len(GRID) == 81
+
+
+@pytest.mark.parametrize("patience", [0.0, 2.0])
+@given(data=st.data())
+@thorough(60)
+def test_chains_that_are_merged_in_pairs_let_through_what_is_wanted(patience: float, data: st.DataObject) -> None:
+    """Adjacent and nested intervals, in any order, where three levels are already a chain."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("merge_parts", "merged_set"):
+            patch.setattr(f"weft.merging.{module}.DEEP", 2)
+        merged: MergedSet[Any] = MergedSet(FilterRelation(), FilterMerging(), patience)
+        things = [parse(f"x >= {n} AND x < {n + 1}") for n in range(10)]
+        things += [parse(f"x >= {n} AND x < {n + 3}") for n in range(8)]
+        held: set[int] = set()
+        known: dict[MergeItem[Any], None] = {}
+        rising = data.draw(st.booleans())
+        drawn = [*range(10)] * rising + data.draw(st.lists(st.integers(0, 17), max_size=30))
+        for number in drawn:
+            change = merged.discard(number) if number in held else merged.add(number, things[number])
+            held ^= {number}
+            follow(known, change)
+            merged.check()
+            if not patience:
+                for x in range(11):
+                    wanted = any(matches(things[each], {"x": x}) for each in held)
+                    assert any({"x": x} in as_form(item.thing) for item in known) == wanted
+
+
+@pytest.mark.parametrize("order", ["up", "down"])
+def test_a_change_of_adjacent_intervals_costs_the_same_however_many_there_are(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Price bands, told one by one: few mergers dissolve with a band, and few are made again."""
+    tried, merged_two = [], FilterMerging.merged
+
+    def counted(self: FilterMerging, one: Any, other: Any, room: float) -> Any:
+        tried.append(1)
+        return merged_two(self, one, other, room)
+
+    monkeypatch.setattr(FilterMerging, "merged", counted)
+    for count in (300, 1_500):
+        merged: MergedSet[Any] = MergedSet(FilterRelation(), FilterMerging())
+        bands = [parse(f"price >= {n} AND price < {n + 1}") for n in range(count)]
+        for number in range(count) if order == "up" else reversed(range(count)):
+            merged.add(number, bands[number])
+        assert len(tried) <= 4 * count, "adding one costs a few mergers, amortised"
+        assert len(merged) == 1
+        for number in range(0, count, count // 10):
+            tried.clear()
+            merged.discard(number)
+            merged.add(number, bands[number])
+            assert len(tried) <= 600
+        tried.clear()
+        merged.check()

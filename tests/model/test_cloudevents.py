@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from weft.errors import EventError
-from weft.model.cloudevents import CloudData, from_cloudevent, to_cloudevent, to_json
+from weft.model.cloudevents import CloudData, data_of, from_cloudevent, payload_of, to_cloudevent, to_json
 from weft.model.event import Event
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
@@ -194,7 +194,9 @@ def test_time_is_floored_to_microseconds_and_its_spelling_kept():
         ("timestamp", "2018-01-31T12:00:00Z", NOON),
         ("timestamp", "noon", None),
         ("timestamp", 1517363399650, None),
-        ("float", [1.5], None),
+        ("float", [1.5, "a", None], [1.5]),
+        ("timestamp", ["noon"], None),
+        ("float", [{"value": 1.5}], None),
         ("float", {"value": 1.5}, None),
         ("float", None, None),
     ],
@@ -319,7 +321,8 @@ def test_a_surrogate_pair_is_one_character():
 
 def test_a_native_event_is_written_with_its_payload_as_data():
     event = Event.of(NATIVE, time=NOON, seen=NOON, sig=5)
-    context = MESSAGE | {"time": "2018-01-31T12:00:00Z", "seen": "2018-01-31T12:00:00Z", "sig": 5}
+    marks = {"weftdata": '{"seen":"timestamp"}'}
+    context = MESSAGE | {"time": "2018-01-31T12:00:00Z", "seen": "2018-01-31T12:00:00Z", "sig": 5} | marks
     for payload, data in [(None, {}), ({"a": 1}, {"data": {"a": 1}}), (b"\1\2", {"data_base64": "AQI="})]:
         assert to_cloudevent(msgspec.structs.replace(event, payload=payload)) == context | data
 
@@ -368,40 +371,123 @@ def test_a_removed_attribute_is_not_written():
     assert to_cloudevent(Event(NATIVE, event.payload)) == MESSAGE
 
 
-@pytest.mark.parametrize(
-    ("attributes", "said"),
-    [
-        ({"depth.km": 1}, "'depth.km' has a name that no CloudEvents extension can have; give it a data path"),
-        ({"Depth": 1}, "'Depth' has a name that no CloudEvents extension can have"),
-        ({"data": 1}, "'data' has a name"),
-        ({"specversion": "1.0"}, "'specversion' has a name"),
-        ({"depth": 1.5}, "'depth' is a float, which no CloudEvents extension can have; give it a data path"),
-        ({"n": 2**31}, "'n' is an integer beyond 32 bits, which no CloudEvents extension can have"),
-        ({"id": None}, "a CloudEvent must have 'id', and this event has none"),
-        ({"id": ""}, "'id' of a CloudEvent must be text that is not empty, not ''"),
-        ({"id": 5}, "'id' of a CloudEvent must be text that is not empty, not 5"),
-        ({"subject": 5}, "'subject' of a CloudEvent must be text that is not empty"),
-        ({"time": "now"}, "'time' of a CloudEvent must be a timestamp, not 'now'"),
-    ],
-)
-def test_an_attribute_that_no_cloudevent_can_have_is_refused(attributes, said):
-    with pytest.raises(EventError, match=said):
+@pytest.mark.parametrize("attributes", [{"id": None}, {"id": ""}, {"id": 5}])
+def test_an_event_without_what_every_cloudevent_has_is_refused(attributes):
+    with pytest.raises(EventError, match="a CloudEvent must have 'id', and this event has none"):
         to_cloudevent(Event(NATIVE | attributes))
 
 
 @pytest.mark.parametrize(
-    ("depth", "payload", "said"),
+    ("attributes", "written"),
     [
-        (1.5, "text", "'depth' belongs at 'where.depth' in the data, which has no object there"),
-        (1.5, b"raw", "which has no object there"),
-        (1.5, {"where": 5}, "which has no object there"),
-        (1.5, {"where": {"depth": {}}}, "which has an object there"),
-        (math.inf, None, "'depth' is inf, which JSON data cannot hold"),
+        ({"depth.km": 1}, {"depthkm": 1, "weftdata": '{"depthkm":"int depth.km"}'}),
+        ({"Depth": 1, "depth": 2}, {"depth": 2, "depth1": 1, "weftdata": '{"depth1":"int Depth"}'}),
+        ({"data": True}, {"data1": True, "weftdata": '{"data1":"bool data"}'}),
+        ({"specversion": "1.0"}, {"specversion1": "1.0", "weftdata": '{"specversion1":"text specversion"}'}),
+        ({"weftdata": "x"}, {"weftdata1": "x", "weftdata": '{"weftdata1":"text weftdata"}'}),
+        ({"depth": 1.5}, {"depth": "1.5", "weftdata": '{"depth":"float"}'}),
+        ({"depth": -math.inf}, {"depth": "-inf", "weftdata": '{"depth":"float"}'}),
+        ({"n": 2**31}, {"n": "2147483648", "weftdata": '{"n":"int"}'}),
+        ({"subject": 5}, {"subject1": 5, "weftdata": '{"subject1":"int subject"}'}),
+        ({"\u00e9": "x"}, {"attribute": "x", "weftdata": '{"attribute":"text \u00e9"}'}),
     ],
 )
-def test_an_attribute_that_does_not_fit_the_data_is_refused(depth, payload, said):
+def test_what_no_extension_can_hold_is_marked(attributes, written):
+    event = Event(NATIVE | attributes)
+    assert to_cloudevent(event) == MESSAGE | written
+    assert from_cloudevent(MESSAGE | written).attributes == event.attributes
+
+
+def test_what_an_event_lacks_is_marked_as_absent():
+    message = to_cloudevent(Event.of(magnitude=6.1, type="quake"), None, {"id": "7f.1", "source": "/weft", "type": "-"})
+    assert message == MESSAGE | {
+        "id": "7f.1",
+        "source": "/weft",
+        "magnitude": "6.1",
+        "weftdata": '{"magnitude":"float","id":"absent","source":"absent"}',
+    }
+    assert from_cloudevent(message).attributes == {"magnitude": 6.1, "type": "quake"}
+
+
+names = st.sampled_from(["id", "source", "type", "subject", "data", "a", "A", "a.b", "weftdata", "x y", "time2"])
+attribute_values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False).map(lambda x: x + 0.0),
+    st.text(max_size=3),
+    st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC)),
+)
+
+
+@given(st.dictionaries(names, attribute_values, max_size=5))
+def test_every_event_comes_back_with_its_attributes(attributes):
+    for name in ("id", "source", "type"):
+        if name in attributes:
+            attributes[name] = str(attributes[name])
+    defaults = {"id": "1", "source": "/", "type": "event"}
+    message = to_cloudevent(Event(attributes), None, defaults)
+    found = from_cloudevent(json.dumps(message)).attributes
+    assert found == attributes
+    assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in attributes.items()}
+    assert same(to_cloudevent(from_cloudevent(message)), message)
+
+
+@pytest.mark.parametrize("marks", ["", "{", "[]", "{}", '{"n":"number"}', '{"m":"int"}', '{"data":"int"}', '{"n":5}'])
+def test_other_weftdata_is_an_attribute_like_any_other(marks):
+    message = MESSAGE | {"n": "5", "data": 1, "weftdata": marks}
+    event = from_cloudevent(message)
+    assert event.attributes == NATIVE | {"n": "5", "weftdata": marks}
+    assert to_cloudevent(event) == message
+
+
+@pytest.mark.parametrize(
+    ("n", "mark", "said"),
+    [
+        ("x", "float", "'n' of a CloudEvent is 'x', which weftdata calls a float"),
+        (True, "int", "weftdata calls a int"),
+        ("9" * 30, "int", "beyond 64 bits"),
+        ("soon", "timestamp", "weftdata calls a timestamp"),
+        (5, "timestamp", "weftdata calls a timestamp"),
+        ("5", "float time", "'time' must be a timestamp"),
+        ("x", "text m", "'m' comes twice"),
+    ],
+)
+def test_a_wrong_mark_is_refused(n, mark, said):
     with pytest.raises(EventError, match=said):
-        to_cloudevent(Event.of(NATIVE, depth=depth, payload=payload), DEPTH)
+        from_cloudevent({"m": "y"} | MESSAGE | {"n": n, "weftdata": json.dumps({"n": mark})})
+    with pytest.raises(EventError, match=said):
+        from_cloudevent(MESSAGE | {"n": n, "weftdata": json.dumps({"n": mark}), "m": "y"})
+
+
+@pytest.mark.parametrize(
+    ("depth", "payload", "written"),
+    [
+        (1.5, "text", {"depth": "1.5", "data": "text"}),
+        (1.5, b"raw", {"depth": "1.5", "data_base64": "cmF3"}),
+        (1.5, {"where": 5}, {"depth": "1.5", "data": {"where": 5}}),
+        (1.5, {"where": {"depth": {}}}, {"depth": "1.5", "data": {"where": {"depth": {}}}}),
+        (math.inf, None, {"depth": "inf"}),
+    ],
+)
+def test_an_attribute_that_does_not_fit_the_data_is_marked(depth, payload, written):
+    event = Event.of(NATIVE, depth=depth, payload=payload)
+    message = MESSAGE | written | {"weftdata": '{"depth":"float"}'}
+    assert to_cloudevent(event, DEPTH) == message
+    assert from_cloudevent(message, DEPTH)["depth"] == depth
+
+
+@given(st.binary(max_size=6) | json_values.map(lambda value: json.dumps(value, indent=1).encode()))
+@pytest.mark.parametrize(
+    "kind", ["", "application/json", "Text/JSON; charset=utf-8", "a/b+json", "text/xml", "image/png"]
+)
+def test_a_payload_comes_back_from_its_data(kind, payload):
+    data = data_of(payload, kind)
+    if isinstance(data, msgspec.Raw):
+        assert b"\n" not in bytes(data)
+        data = json.loads(bytes(data))
+        assert json.loads(payload_of(data, kind)[0]) == json.loads(payload)
+    else:
+        assert payload_of(data, kind) == (payload, kind if data is not UNSET else "")
 
 
 def endless():

@@ -361,6 +361,7 @@ def test_a_schema_is_inferred_with_types_bounds_and_categories():
         Attribute("at", Type.TIMESTAMP, datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1970, 1, 1)),
         Attribute("day", Type.TIMESTAMP, datetime(2018, 1, 1), datetime(2018, 1, 31)),
         Attribute("where.lat", Type.FLOAT, 1.0, 2.0),
+        Attribute("tags", Type.STRING, categories=("a",)),
         Attribute("unknown", Type.INT),
     )
 

@@ -9,22 +9,21 @@ from typing import Any
 import numpy as np
 
 from broker.harness import UTC, Broker
-from weft.broker.effects import ConnectionId, Now
-from weft.broker.messages import Complete, Deliver, Publish, Subscribe
+from weft.broker.effects import Now
 from weft.language.text import parse
 from weft.log.base import Offset
 from weft.log.memory import MemoryLog
+from weft.protocol.messages import Complete, Publish, Subscribe
 from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
-from weft.ring.codec import RingReader, encode_ring
 from weft.ring.key_mapping import KeyMapping
-from weft.ring.messages import Address, NodeRef
+from weft.ring.messages import NodeAddress, NodeRef
 from weft.ring.rendezvous import RendezvousNode
-from weft.ring.rendezvous_messages import JoiningFailed, RingEffect, RingSend
+from weft.ring.rendezvous_messages import JoiningFailed, RingEffect, RingReader, RingSend, encode_ring
 from weft.ring.ring_settings import RingSettings
-from weft.ring.topic_attribute import TopicAttribute
-from weft.routing.table import About, Role
-from weft.sim.engine import Engine
+from weft.ring.topics import TopicAttribute
+from weft.routing.table import About
+from weftlab.engine import Engine
 
 TICK = 100_000
 SPACE_BITS = 10
@@ -35,16 +34,16 @@ class RingBroker:
 
     def __init__(self, ring: BrokerRing, name: str, log: MemoryLog) -> None:
         self.ring, self.name = ring, name
-        self.broker = Broker(log, name=name, model="simple")
+        life = next(ring.lives)
+        ids = count(life << 32)  # sessions of different brokers have different ids
+        self.broker = Broker(log, name=name, model="simple", draw=lambda: next(ids))
         self.links = count(1)
         self.link = ""
         self.taken = 0
-        chord = ChordNode(ring.settings.mapping.space, name, successors=4)
+        chord = ChordNode(ring.settings.mapping.space, name, successors=4, life=life)
         node = RendezvousNode(chord, ring.settings, ring.rng)
-        codec = self.broker.core._state.seats.table.codec
+        codec = self.broker.core.table.codec
         everything = codec.encode_item(About.SUBSCRIPTIONS, parse("TRUE"))
-        life = next(ring.lives)
-        self.broker.ids = count(life << 32)  # sessions of different brokers have different ids
         log_id = f"bridge {name} {life}"
         had = [(a, b, c) for group in log.read(Offset(1), 1000) for a, b, c in group.events.origins.tolist()]
         self.bridge = RingBridge(
@@ -64,7 +63,7 @@ class RingBroker:
     def start(self, known: str | None) -> None:
         self.at()
         if not self.broker.core.links():
-            self.broker.do(self.broker.core.attach(RING, Role.PEER, self.broker.now))
+            self.broker.attach(RING)
         if known is None:
             self.bridge.joined = True
         else:
@@ -74,7 +73,7 @@ class RingBroker:
 
     def join(self, known: str) -> None:
         if self.ring.brokers.get(self.name) is self:
-            self.hear(self.bridge.node.join(Address(known), self.now))
+            self.hear(self.bridge.node.join(NodeAddress(known), self.now))
 
     def hear(self, effects: list[RingEffect]) -> None:
         """What the node wants done. One that cannot join tries again: its former life may not be forgotten yet."""
@@ -88,7 +87,7 @@ class RingBroker:
 
     def dial(self) -> None:
         self.link = f"link{next(self.links)}"
-        self.broker.do(self.broker.core.dialled(ConnectionId(self.link), RING, self.broker.now))
+        self.broker.dial(self.link, RING)
 
     def tick(self) -> None:
         if self.ring.brokers.get(self.name) is not self:
@@ -117,21 +116,21 @@ class RingBroker:
                     self.ring.send(self.bridge.node.me, to, message)
                 case ToBroker(messages):
                     self.at()
-                    self.broker.do(self.broker.core.receive(ConnectionId(self.link), messages, self.broker.now))
+                    self.broker.say(self.link, *messages)
                 case BridgeClosed():
-                    self.broker.do(self.broker.core.closed(ConnectionId(self.link), self.broker.now))
+                    self.broker.cut(self.link)
                     self.taken = len(self.broker.sent)
                     self.dial()
 
     def say(self, client: str, *messages: Any) -> None:
         self.at()
-        if client not in self.broker.core._state.connections:
+        if client not in self.broker.driver.connections:
             self.broker.hello(client)
         self.broker.say(client, *messages)
         self.flush()
 
     def got(self, client: str) -> list[bytes]:
-        return [each.payload for to, each in self.broker.sent if to == client and isinstance(each, Deliver)]
+        return self.broker.got(client)
 
     def numbers(self, client: str) -> list[int]:
         """The payloads in ascending order: a ring keeps no order."""
@@ -143,7 +142,7 @@ class RingBroker:
     @property
     def floor(self) -> int:
         """The first offset that the log keeps for the ring."""
-        return self.broker.core._state.neighbours["ring"].lane.floor
+        return self.broker.core._neighbours["ring"].window.acked_below
 
 
 class BrokerRing:
@@ -209,5 +208,5 @@ class BrokerRing:
     def stored(self) -> set[tuple[str, int]]:
         """Subscriptions that some node answers for: the homes and numbers."""
         nodes = [each.bridge.node for each in self.brokers.values()]
-        records = [record for node in nodes for record in node.stored.records if node.keys.serves(record.key)]
+        records = [record for node in nodes for record in node.records if node.keys.serves(record.key)]
         return {(record.sub.home, record.sub.number) for record in records}

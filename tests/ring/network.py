@@ -6,7 +6,7 @@ from collections import deque
 
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.identifiers import IdSpace
-from weft.ring.messages import Address, ChordEffect, JoinFailed, LookedUp, NodeRef, SendTo
+from weft.ring.messages import ChordEffect, JoinFailed, LookedUp, NodeAddress, NodeRef, SendTo
 
 
 class Network:
@@ -15,14 +15,16 @@ class Network:
     def __init__(self, size: int, successors: int = 4) -> None:
         self.space = IdSpace(size)
         self.successors = successors
-        self.nodes: dict[Address, ChordNode] = {}
+        self.nodes: dict[NodeAddress, ChordNode] = {}
         self.now = 0
-        self.events: list[tuple[Address, ChordEffect]] = []
+        self.events: list[tuple[NodeAddress, ChordEffect]] = []
         self.sent = 0
+        self._lives = 0
         self._flying: deque[tuple[NodeRef, SendTo]] = deque()
 
     def add(self, id: int, known: ChordNode | None = None) -> ChordNode:
-        node = ChordNode(self.space, f"n{id}", id, self.successors)
+        self._lives += 1
+        node = ChordNode(self.space, f"n{id}", id, self.successors, self._lives)
         self.nodes[node.me.address] = node
         if known is not None:
             self.perform(node, node.join(known.me.address, self.now))
@@ -75,3 +77,12 @@ class Network:
             self.now += ANSWER + 1
             self.perform(node, node.tick(self.now))
         raise AssertionError("a look-up never ended")
+
+
+def check(node: ChordNode) -> None:
+    """The invariants of what a node knows."""
+    distances = [node.space.distance(node.me.id, other.id) for other in node.successors]
+    assert distances == sorted(set(distances)), "successors ascend, clockwise"
+    assert 0 not in distances, "a node does not succeed itself in its list"
+    assert len(node.successors) <= node._length
+    assert node.predecessor != node.me

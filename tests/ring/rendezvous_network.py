@@ -11,10 +11,9 @@ from weft.algebra.normalize import normalize
 from weft.index.scan import ScanIndex
 from weft.language.meaning import matches
 from weft.language.text import parse
-from weft.ring.chord import ChordNode
+from weft.ring.chord import ChordNode, quiet_ring
 from weft.ring.key_mapping import KeyMapping, Semantics, partially_matches
-from weft.ring.messages import Address
-from weft.ring.quiet_ring import quiet_ring
+from weft.ring.messages import NodeAddress
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
     Delivered,
@@ -24,13 +23,14 @@ from weft.ring.rendezvous_messages import (
     LeftRing,
     PublicationDone,
     Reshaped,
+    Returned,
     RingEffect,
     RingSend,
     Subscribed,
     Unsubscribed,
 )
 from weft.ring.ring_settings import RingSettings
-from weft.sim.engine import Engine
+from weftlab.engine import Engine
 
 Topics = tuple[str, ...]
 MILLI = 1_000
@@ -44,16 +44,19 @@ class RendezvousNetwork:
         self.rng = np.random.default_rng(seed)
         self.engine = Engine()
         self.settings = RingSettings(mapping, **{"index": ScanIndex, **settings})
-        self.nodes: dict[Address, RendezvousNode] = {}
+        self.nodes: dict[NodeAddress, RendezvousNode] = {}
         self.sent = 0
-        self.effects: list[tuple[Address, RingEffect]] = []
-        self.delivered: Counter[tuple[EventId, Address, int]] = Counter()
-        self.active: dict[tuple[Address, int], tuple[Topics, str]] = {}  # Subscribed, and not removed
-        self._asked: dict[tuple[Address, int], tuple[Topics, str]] = {}
-        self._ever_asked: dict[tuple[Address, int], set[tuple[Topics, str]]] = defaultdict(set)
-        self.expected: dict[EventId, set[tuple[Address, int]]] = {}
+        self.lives = 0
+        self.effects: list[tuple[NodeAddress, RingEffect]] = []
+        self.delivered: Counter[tuple[EventId, NodeAddress, int]] = Counter()
+        self.active: dict[tuple[NodeAddress, int], tuple[Topics, str]] = {}  # Subscribed, and not removed
+        self._asked: dict[tuple[NodeAddress, int], tuple[Topics, str]] = {}
+        self._ever_asked: dict[tuple[NodeAddress, int], set[tuple[Topics, str]]] = defaultdict(set)
+        self.expected: dict[EventId, set[tuple[NodeAddress, int]]] = {}
         self.unpublished: set[EventId] = set()
         self.published: dict[EventId, tuple[str, dict[str, Any]]] = {}
+        self.owed: dict[NodeAddress, dict[EventId, set[NodeAddress]]] = defaultdict(dict)  # by publisher
+        self.cut_off: set[NodeAddress] = set()  # they reach each other, and nobody else
         for chord in quiet_ring(mapping.space, ids, 4):
             self._start(chord)
 
@@ -83,43 +86,65 @@ class RendezvousNetwork:
                 case Subscribed(number):
                     if (here, number) in self._asked:
                         self.active[here, number] = self._asked[here, number]
-                case PublicationDone(id):
+                case PublicationDone(id, silent):
                     self.unpublished.discard(id)
+                    self._owe(node, id, set(silent))
+                case Returned(address):
+                    for each, owed in list(self.owed[here].items()):
+                        if address in owed:
+                            topic, event = self.published[each]
+                            self.perform(node, node.publish(topic, event, self.engine.now, each)[1])
                 case LeftRing() | JoiningFailed():
                     del self.nodes[here]
                 case Unsubscribed() | JoinedRing() | Reshaped():
                     pass
 
+    def _owe(self, node: RendezvousNode, id: EventId, silent: set[NodeAddress]) -> None:
+        """An event is published again when a node that it is owed to has returned."""
+        owed = self.owed[node.me.address]
+        owed.pop(id, None)
+        if silent and id in self.published:
+            owed[id] = silent
+        node.owe({address for addresses in owed.values() for address in addresses}, self.engine.now)
+
     def _arrive(self, sender: RendezvousNode, effect: RingSend) -> None:
         target = self.nodes.get(effect.to)
-        if target is not None:
+        cut = (sender.me.address in self.cut_off) != (effect.to in self.cut_off)
+        if target is not None and not cut:
             self.perform(target, target.receive(sender.me, [effect.message], self.engine.now))
 
     # -- what a test does --------------------------------------------------------------------------------
 
-    def join(self, id: int, known: Address) -> None:
-        node = self._start(ChordNode(self.settings.mapping.space, f"n{id}", id, 4))
+    def join(self, id: int, known: NodeAddress) -> None:
+        self.lives += 1
+        node = self._start(ChordNode(self.settings.mapping.space, f"n{id}", id, 4, self.lives))
         self.perform(node, node.join(known, self.engine.now))
 
-    def leave(self, address: Address) -> None:
+    def is_one_ring(self) -> bool:
+        """Whether every node is followed by the next one, and answers for the keys between."""
+        nodes = sorted(self.nodes.values(), key=lambda node: node.me.id)
+        pairs = zip([nodes[-1], *nodes], nodes, strict=False)
+        return all(a.chord.successor == b.me and b.keys.after == a.me.id for a, b in pairs)
+
+    def leave(self, address: NodeAddress) -> None:
         self.perform(self.nodes[address], self.nodes[address].leave(self.engine.now))
 
-    def fail(self, address: Address) -> None:
+    def fail(self, address: NodeAddress) -> None:
         del self.nodes[address]
 
-    def subscribe(self, address: Address, number: int, topic: str | Topics, filter: str) -> None:
-        self._asked[Address(address), number] = asked = (topic,) if isinstance(topic, str) else topic, filter
-        self._ever_asked[Address(address), number].add(asked)
+    def subscribe(self, address: NodeAddress, number: int, topic: str | Topics, filter: str) -> None:
+        self._asked[NodeAddress(address), number] = asked = (topic,) if isinstance(topic, str) else topic, filter
+        self._ever_asked[NodeAddress(address), number].add(asked)
         self.perform(self.nodes[address], self.nodes[address].subscribe(number, topic, filter, self.engine.now))
 
-    def unsubscribe(self, address: Address, number: int) -> None:
+    def unsubscribe(self, address: NodeAddress, number: int) -> None:
         self.active.pop((address, number), None)
         self._asked.pop((address, number), None)
         for wanted in self.expected.values():
             wanted.discard((address, number))  # on its way: it may come or not
         self.perform(self.nodes[address], self.nodes[address].unsubscribe(number, self.engine.now))
 
-    def publish(self, address: Address, topic: str, event: dict[str, Any]) -> EventId:
+    def publish(self, address: NodeAddress, topic: str, event: dict[str, Any]) -> EventId:
         event_id, effects = self.nodes[address].publish(topic, event, self.engine.now)
         self.unpublished.add(event_id)
         self.published[event_id] = topic, event
@@ -142,7 +167,7 @@ class RendezvousNetwork:
     def check(self) -> None:
         """Every event came to whoever wanted it, once, and to nobody else."""
         assert not self.unpublished, f"{len(self.unpublished)} events are still on their way"
-        came: dict[EventId, set[tuple[Address, int]]] = defaultdict(set)
+        came: dict[EventId, set[tuple[NodeAddress, int]]] = defaultdict(set)
         for (event_id, home, number), times in self.delivered.items():
             assert times == 1, "delivered twice"
             came[event_id].add((home, number))

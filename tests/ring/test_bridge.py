@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ring.broker_ring import BrokerRing
-from weft.broker.effects import ConnectionId
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.log.memory import MemoryLog
@@ -20,6 +19,7 @@ from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
+from weft.ring.messages import NodeAddress
 
 MAPPING = KeyMapping(IdSpace(1024), {"x": Intervals("x", 0, 100, 10)})
 NAMES = ["a", "b", "c", "d", "e"]
@@ -163,8 +163,10 @@ def test_what_nobody_fetches_is_given_up_and_counted(durable: bool) -> None:
     ring.run(20)
     assert (len(bridge.owed), bridge.owed.given_up) == (0, 3)
     assert ring.brokers["b"].floor == 4
+    for each in ring.brokers.values():
+        each.perform(each.bridge.forget(NodeAddress("a"), ring.engine.now))  # nobody waits for it any more
     ring.publish("b", 4, {"x": 4}, b"4")
-    ring.run(5)
+    ring.run(25)
     assert not bridge.owed, "its subscriptions have expired"
     assert not ring.stored()
 
@@ -178,7 +180,7 @@ def test_a_subscription_that_is_not_durable_ends_with_its_connection() -> None:
     a = ring.brokers["a"]
     for client in ("s", "durable"):
         a.at()
-        a.broker.do(a.broker.core.closed(ConnectionId(client), a.broker.now))
+        a.broker.cut(client)
         a.flush()
     ring.run(3)
     assert len(ring.stored()) == 1, "only the durable one"

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ring.network import Network
+from ring.network import Network, check
 from strategies import EXAMPLES
 from weft.errors import LocalProtocolError
 from weft.ring.chord import ChordNode
@@ -36,7 +36,7 @@ def test_every_key_has_one_owner_and_every_node_finds_it() -> None:
     ids = [1, 9, 20, 33, 50, 51]
     network = ring_of(*ids)
     for node in network.nodes.values():
-        node.check()
+        check(node)
         for key in range(64):
             owner = network.nodes[network.lookup(node, key).owner.address]
             assert owner.me.id == successor(key, ids)
@@ -164,7 +164,7 @@ class Ring(RuleBasedStateMachine):
     @invariant()
     def nodes_are_whole(self) -> None:
         for node in self.network.nodes.values():
-            node.check()
+            check(node)
 
     def teardown(self) -> None:
         self.settle()

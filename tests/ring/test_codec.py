@@ -5,73 +5,123 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from weft.broker.frames import joined
 from weft.errors import RemoteProtocolError
-from weft.ring.codec import RingReader, encode_ring
-from weft.ring.group_messages import (
-    AskTopics,
-    Deregister,
-    Elsewhere,
-    Entrust,
-    FetchViews,
-    Probe,
-    Probed,
-    Register,
-    Renew,
-    Reshape,
-    Settle,
-    Shift,
-    TopicsAre,
-    Views,
-)
-from weft.ring.group_placement import GroupView
-from weft.ring.group_state import GroupState
-from weft.ring.group_tree import GroupTree
+from weft.protocol.codec import joined
+from weft.ring.group_placement import GroupTree
+from weft.ring.group_state import Arc, CellHold, GroupState, RegionState
 from weft.ring.identifiers import IdSpace, Key
-from weft.ring.messages import Address, NodeRef, Token
+from weft.ring.messages import Leaving, Meet, Neighbours, NodeAddress, NodeRef, RequestToken
 from weft.ring.rendezvous_messages import (
     AskLoad,
+    AskRange,
+    AskTopics,
     CopyRecords,
+    DeliverEvent,
+    Deregister,
+    Elsewhere,
+    Enter,
+    Entered,
+    Entrust,
+    EventId,
+    Exit,
+    FetchSettings,
+    GiveCells,
+    Gone,
+    GrantCells,
     Handover,
+    HandoverPart,
     LoadIs,
+    Locate,
+    Located,
+    NeedKeys,
+    PassStates,
+    Probe,
+    Probed,
+    Publication,
+    RangeIs,
+    Recall,
     Recalled,
     Record,
+    Register,
     Release,
     RemoveRecord,
+    Renew,
+    Reshape,
+    Review,
     RingMessage,
+    RingReader,
     RingSub,
+    Settings,
     Store,
+    TopicsAre,
+    Visit,
+    Visited,
+    encode_ring,
 )
 
-ME = NodeRef(Key(5), Address("a"))
-STATE = GroupState.begun("t", GroupTree(IdSpace(16), 3, 2), 5).with_member(9)
-VIEW, NEXT = STATE.views
-RECORD = Record(Key(5), RingSub(Address("b"), 7), "t", "x > 1", cells=(Key(1), Key(2)), version=2)
+ME = NodeRef(Key(5), NodeAddress("a"), 3)
+TREE = GroupTree(IdSpace(16), 3, 2)
+STATE = GroupState.begun("t", TREE, 5).with_member(9)
+REGION = RegionState("t", TREE, 1, Key(3), 2, (5, 9))
+HOLD = CellHold("t", Key(5), 2, (Arc(Key(1), Key(4)),), (Arc(Key(4), Key(7)), Key(9)), ((Key(9), 1),))
+RECORD = Record(Key(5), RingSub(NodeAddress("b"), 7), "t", "x > 1", cells=(Key(1), Key(2)), stamp=2)
+EVENT = Publication(EventId("log", 7), "t", {"x": 1})
 MESSAGES: list[RingMessage] = [
-    Register(Token(1), Key(3), "t", "t", Key(5)),
-    Renew(Token(1), Key(3), "t+u", ("t", "u"), Key(5)),
-    Deregister(Token(1), Key(3), "t", "t", Key(5)),
-    Reshape(Token(1), Key(3), "t", "t", 2, None),
-    FetchViews(Token(1), Key(3), "t+u", "t", b"12345678"),
-    Elsewhere(Token(1), "t+u"),
-    Entrust(Token(1), Key(3), "t+u", STATE.given_to("t+u")),
-    AskTopics(Token(1)),
-    TopicsAre(Token(1), ("t", "u")),
-    Probe(Token(1), Key(3), "t", "t", {"u": (5, 9)}),
-    Probed(Token(1), "t+u"),
-    Probed(Token(1), None),
-    Views(Token(1), (VIEW, NEXT), b"12345678"),
-    Views(Token(1), None),
-    Shift(Token(1), Key(5), "t", VIEW, NEXT),
-    Settle(Token(1), Key(5), "t", 2),
-    Store(Token(1), Key(5), (RECORD,)),
-    RemoveRecord(Token(1), RECORD.slot, 2),
-    Release(Token(1), RECORD.slot),
-    Handover(Token(1), Key(1), Key(5), (RECORD,), (STATE,)),
-    CopyRecords(Token(1), (RECORD,), (STATE,)),
-    Recalled(Token(1), (RECORD,), (STATE,)),
-    AskLoad(Token(1)),
-    LoadIs(Token(1), ME, 12),
+    Neighbours(RequestToken(1), ME, (ME,), (ME,)),
+    Leaving(ME, None, (ME,)),
+    Meet(ME),
+    Register(RequestToken(1), Key(3), "t", "t", Key(5)),
+    Renew(RequestToken(1), Key(3), "t+u", ("t", "u"), Key(5)),
+    Deregister(RequestToken(1), Key(3), "t", "t", Key(5)),
+    Reshape(RequestToken(1), Key(3), "t", "t", 2, None),
+    FetchSettings(RequestToken(1), Key(3), "t+u", "t"),
+    Settings(RequestToken(1), "t+u", TREE),
+    Settings(RequestToken(1), "t", None, (NodeAddress("b"),)),
+    Enter(RequestToken(1), Key(3), "t", TREE, 1, Key(5)),
+    Entered(RequestToken(1), (Key(5), Key(9))),
+    Exit(RequestToken(1), Key(3), "t", TREE, 1, Key(5)),
+    Locate(RequestToken(1), Key(3), "t", TREE, 1, Key(2)),
+    Located(RequestToken(1), Key(5), Key(1), Key(4)),
+    Located(RequestToken(1), None),
+    GrantCells(RequestToken(1), Key(5), "t"),
+    GiveCells(RequestToken(1), Key(5), "t", Key(1), Key(4), (RECORD,), Key(9), 3),
+    Review(RequestToken(1), Key(5), "t", True, TREE),
+    Elsewhere(RequestToken(1), "t+u"),
+    Entrust(RequestToken(1), Key(3), "t+u", STATE.given_to("t+u")),
+    AskTopics(RequestToken(1)),
+    TopicsAre(RequestToken(1), ("t", "u")),
+    Probe(RequestToken(1), Key(3), "t", "t", {"u": (5, 9)}),
+    Probed(RequestToken(1), "t+u"),
+    Probed(RequestToken(1), None),
+    Visit(RequestToken(1), Key(5), EVENT, (Key(2),)),
+    Visited(RequestToken(1), (NodeAddress("b"),)),
+    DeliverEvent(RequestToken(1), EVENT, ((7, 2),)),
+    Gone(RequestToken(1), ((7, 2),)),
+    Store(RequestToken(1), Key(5), (RECORD,)),
+    RemoveRecord(RequestToken(1), RECORD.slot, 2, (Key(1),)),
+    Release(RequestToken(1), RECORD.slot),
+    HandoverPart(RequestToken(1), (RECORD,)),
+    Handover(
+        RequestToken(1),
+        Key(1),
+        Key(5),
+        (RECORD,),
+        (STATE, REGION, HOLD),
+        ME,
+        True,
+        ((Key(1), Key(2)),),
+        learning=7,
+        missing=(ME,),
+    ),
+    CopyRecords(RequestToken(1), (RECORD,), (STATE,), (Key(1), Key(5)), ME),
+    Recall(RequestToken(1), Key(1), Key(5)),
+    Recalled(RequestToken(1), (RECORD,), (STATE,), True, Key(5)),
+    AskRange(RequestToken(1)),
+    RangeIs(RequestToken(1), None, (ME,)),
+    NeedKeys(RequestToken(1)),
+    PassStates(RequestToken(1), Key(3), (REGION,)),
+    AskLoad(RequestToken(1)),
+    LoadIs(RequestToken(1), ME, 12),
 ]
 
 
@@ -87,21 +137,14 @@ def test_every_message_is_read_as_it_was_written_whole_and_byte_by_byte() -> Non
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"tree": {"space": {"size": 16}, "start": 3, "depth": 2}, "members": []},
-        {"tree": {"space": {"size": 16}, "start": 3, "depth": 9}, "members": [1]},
-        {"tree": {"space": {"size": 15}, "start": 3, "depth": 2}, "members": [1]},
-        {"tree": {"space": {"size": 16}, "start": 3, "depth": 2, "rotation": 99}, "members": [1]},
-        {"members": [1]},
+        {"space": {"size": 16}, "start": 3, "depth": 9},
+        {"space": {"size": 15}, "start": 3, "depth": 2},
+        {"space": {"size": 16}, "start": 3, "depth": 2, "rotation": 99},
+        {"start": 3},
         7,
     ],
 )
-def test_views_that_cannot_be_are_not_read(wrong: object) -> None:
-    body = msgspec.msgpack.encode([[5, "a"], [[45, 1, [wrong], b""]]])
+def test_trees_that_cannot_be_are_not_read(wrong: object) -> None:
+    body = msgspec.msgpack.encode([[5, "a"], [[45, 1, "t", wrong]]])
     with pytest.raises(RemoteProtocolError, match="cannot be read"):
         RingReader().feed(joined([body]))
-
-
-def test_a_view_is_written_once() -> None:
-    """Views go with every change of a group: nothing in them is there twice."""
-    view = GroupView(GroupTree(IdSpace(1 << 32), 3, 2), tuple(range(0, 1 << 32, 1 << 24)))
-    assert len(msgspec.msgpack.encode(view)) < 5 * 256 + 100

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.broker.link_messages import LinkUpdate
 from weft.errors import RemoteProtocolError
-from weft.ring.control_frames import ControlFrames
+from weft.protocol.link_messages import LinkUpdate
+from weft.ring.bridge import ControlFrames
 
 
 def test_frames_are_complete_in_order_and_by_kind() -> None:

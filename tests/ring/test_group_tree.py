@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from weft.errors import RingError
-from weft.ring.group_tree import GroupTree
+from weft.ring.group_placement import GroupTree
 from weft.ring.identifiers import IdSpace, successor
 
 MEMBERS = [1, 2, 5, 6]  # of figure 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from weft.model.schema import Attribute
 from weft.model.value import Type
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
-from weft.ring.key_mapping import KeyMapping, Selection, Semantics, partially_matches
+from weft.ring.key_mapping import KeyMapping, Selection, Semantics, partial_filter, partially_matches
 
 SPACE = IdSpace(1 << 40)  # so large that two keys are equal only on purpose
 CUTS = {"a": Intervals("a", 0, 2, 4), "b": Intervals("b", 0.5, 1.5, 1)}
@@ -152,3 +153,25 @@ def test_the_partial_match_of_the_paper() -> None:
     assert partially_matches(form, {"a1": 10})
     assert not partially_matches(form, {"a1": 10, "a2": 1})
     assert not partially_matches(form, {"b": 10}), "it has none of the attributes"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a < 20 AND b > 5",
+        "a < 20 OR b > 5 AND c = 'x'",
+        "a > b",
+        "a > b AND c = 'x'",
+        "a IS NULL AND b = 1",
+        "NOT (a < 3)",
+        "c LIKE 'x%' AND a IN (1, 2)",
+        "TRUE",
+        "a > 5 AND a < 3",
+    ],
+)
+def test_the_partial_filter_matches_what_matches_partially(text: str) -> None:
+    wanted = parse(text)
+    values = {"a": (None, 1, 10, 30), "b": (None, 1, 9, 40), "c": (None, "x", "y")}
+    for chosen in product(*values.values()):
+        event = {name: value for name, value in zip(values, chosen, strict=True) if value is not None}
+        assert matches(partial_filter(wanted), event) == partially_matches(normalize(wanted), event), event

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ring.network import Network
+from ring.network import Network, check
 from weft.errors import RingError
+from weft.ring.chord import quiet_ring
 from weft.ring.identifiers import IdSpace
-from weft.ring.quiet_ring import quiet_ring
 
 
 @pytest.mark.parametrize("ids", [[7], [7, 1], [1, 9, 20, 33, 50, 51]])
@@ -19,7 +19,7 @@ def test_stabilising_a_quiet_ring_changes_nothing(ids: list[int]) -> None:
     network.settle(14)
     assert [(node.predecessor, node.successors, node.fingers) for node in made] == before
     for node in made:
-        node.check()
+        check(node)
 
 
 def test_two_nodes_cannot_share_an_identifier() -> None:

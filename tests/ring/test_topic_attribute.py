@@ -10,7 +10,7 @@ from weft.errors import FilterTooComplexError
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
-from weft.ring.topic_attribute import EVERY, TopicAttribute
+from weft.ring.topics import EVERY, TopicAttribute
 
 
 @given(filters())

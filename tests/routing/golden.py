@@ -17,13 +17,13 @@ import numpy as np
 
 from routing.machine import MOST_STEPS, bits
 from routing.models import KNOWN, TABLES, Model
-from strategies import EVENTS, A, B, all_tests, number_tests, related_tests
+from strategies import SCALAR_EVENTS, A, B, all_tests, number_tests, related_tests
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter, Is, Not, conjunction, disjunction
+from weft.network.tables import BrokerId, TableNetwork
 from weft.routing.adverts import Advertised
-from weft.routing.overlay import BrokerId, Overlay
 from weft.routing.table import About, Item, Link
 
 SEEDS = range(200)
@@ -53,7 +53,7 @@ class Run:
         self.tests = _ALL if seed % 2 else _NUMBERS
         self.names = [BrokerId(f"b{n}") for n in range(int(self.rng.integers(3, 8)))]
         self.advertised = advertised
-        self.overlay = Overlay(self.names, self._maker(model), np.random.default_rng(seed))
+        self.overlay = TableNetwork(self.names, self._maker(model), np.random.default_rng(seed))
         self.subs: dict[SubId, tuple[BrokerId, Filter]] = {}
         self.adverts: dict[SubId, tuple[BrokerId, Filter]] = {}
         self.serial = 0
@@ -110,10 +110,10 @@ class Run:
     def _publish(self) -> None:
         for _ in range(3):
             at = self.names[int(self.rng.integers(len(self.names)))]
-            event = int(self.rng.integers(len(EVENTS)))
+            event = int(self.rng.integers(len(SCALAR_EVENTS)))
             may = [wanted for home, wanted in self.adverts.values() if home == at]
             if not self.advertised or any(bits(each) >> event & 1 for each in may):
-                self.overlay.publish(at, EVENTS[event])
+                self.overlay.publish(at, SCALAR_EVENTS[event])
                 self.overlay.settle(MOST_STEPS)
 
     def _told(self) -> list[Any]:
@@ -125,13 +125,16 @@ class Run:
         ]
 
 
+_SCALARS = (1 << len(SCALAR_EVENTS)) - 1  # the runs are older than lists
+
+
 def _items(items: Any) -> list[Any]:
     """A told set without ids: the events of filters; all ranges together, and all labels."""
     several: list[Item] = list(items)
     labels = sorted(chain.from_iterable(each.labels for each in several if isinstance(each, LabelSet)))
     ranges = _united((each.group, each.start, each.end) for each in several if isinstance(each, CurveRange))
     rest = [each for each in several if not isinstance(each, LabelSet | CurveRange)]
-    return [sorted(f"{bits(each):x}" for each in rest), ranges, labels]
+    return [sorted(f"{bits(each) & _SCALARS:x}" for each in rest), ranges, labels]
 
 
 def _united(ranges: Iterable[tuple[int, int, int]]) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import or_
 
@@ -28,9 +28,9 @@ from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 from weft.language.meaning import matches
+from weft.network.tables import LOCAL, BrokerId, EventNumber, TableNetwork
 from weft.routing.adverts import Advertised
-from weft.routing.overlay import LOCAL, BrokerId, EventNumber, Overlay
-from weft.routing.table import About, Exactness, Item, Link, Role, RoutingTable
+from weft.routing.table import About, Exactness, Heard, Item, Kept, Link, Role, RoutingTable
 
 MOST_STEPS = 5_000  # within which every network here comes to rest
 ALL = (1 << len(EVENTS)) - 1
@@ -95,13 +95,34 @@ class Published:
     got: set[SubId] = field(default_factory=set)
 
 
+class RestartingNetwork(TableNetwork):
+    """A network in which brokers restart: what they kept comes back, and what was in flight is lost."""
+
+    def restart(self, broker: BrokerId, kept: Kept) -> None:
+        at = self._brokers[broker]
+        at.table = self._make_table()
+        at.table.restore(kept)
+        for other, role in at.links.items():
+            self._lose((broker, other))
+            self._lose((other, broker))
+            self._change(broker, partial(at.table.attach, Link(other), role))
+            self._change(other, partial(self._brokers[other].table.attach, Link(broker), role.converse))
+
+    def check(self) -> None:
+        if not any(at.table.pending for at in self._brokers.values()):
+            super().check()
+            return
+        for at in self._brokers.values():  # what earlier sessions told may still be heard
+            at.table.check()
+
+
 class Network(RuleBasedStateMachine):
     """Subclasses say which table, with advertisements or not, in hierarchies or not."""
 
     model: Model
     advertised = False
     hierarchical = False
-    network: type[Overlay] = Overlay
+    network: type[RestartingNetwork] = RestartingNetwork
 
     def make(self) -> RoutingTable:
         return Advertised(self.model.make(), **KNOWN, work=2) if self.advertised else self.model.make()
@@ -118,6 +139,7 @@ class Network(RuleBasedStateMachine):
         self.wishes: dict[SubId, Wish] = {}
         self.promises: dict[SubId, Promise] = {}
         self.fresh_links: set[frozenset[BrokerId]] = set()  # attached since all was last propagated
+        self.renewed_links: set[frozenset[BrokerId]] = set()  # at which a broker has restarted since then
         self.published: dict[EventNumber, Published] = {}
         self.serial = self.attachments = self.seen = 0
         for number, parent in enumerate(parents):
@@ -161,7 +183,7 @@ class Network(RuleBasedStateMachine):
     @rule(one=brokers, other=brokers, up=st.booleans())
     def attach(self, one: int, other: int, up: bool) -> None:
         a, b = self.names[one % len(self.names)], self.names[other % len(self.names)]
-        if b in self.overlay.reached(a):
+        if b in self.overlay.reachable(a):
             with pytest.raises(LocalProtocolError, match="tree"):
                 self.overlay.attach(a, b)
         else:
@@ -178,6 +200,28 @@ class Network(RuleBasedStateMachine):
                 cut = [sub for sub, path in event.due.items() if {(a, b), (b, a)} & set(pairwise(path))]
                 for sub in cut:
                     del event.due[sub]
+
+    @rule(broker=brokers, events=st.lists(st.tuples(brokers, st.integers(0, len(EVENTS) - 1)), max_size=3))
+    def restart(self, broker: int, events: list[tuple[int, int]]) -> None:
+        """A broker is told, and told of, all that it was before, and until then no event passes it by."""
+        name = self.names[broker % len(self.names)]
+        table, links = self.overlay.table(name), self.overlay.links(name)
+        heard = {
+            Link(link): Heard(role, dict(table.heard(Link(link))), dict(table.heard(Link(link), About.ADVERTISEMENTS)))
+            for link, role in links.items()
+        }
+        promised = {advert: each.filter for advert, each in self.promises.items() if each.broker == name}
+        subs = {sub: wish.filter for sub, wish in self.wishes.items() if wish.broker == name}
+        self.overlay.restart(name, Kept(subs, {LOCAL: promised} if promised else {}, heard, table.settings))
+        self.renewed_links |= {frozenset((name, link)) for link in links}
+        for event in self.published.values():  # what was in flight at it is lost
+            for sub in [sub for sub, path in event.due.items() if name in path]:
+                del event.due[sub]
+        for near, at in events:
+            nearby = [*links] or [name]
+            self.publish(self.names.index(nearby[near % len(nearby)]), at, wanted=True)
+            self.overlay.step()
+            self.laws_hold()
 
     # -- clients --------------------------------------------------------------------------------
 
@@ -344,8 +388,11 @@ class Network(RuleBasedStateMachine):
         for link, role in roles.items():
             if not self.overlay.in_flight(name, link):  # (1)
                 for about in About:
-                    theirs = self.overlay.table(link).heard(Link(name), about)
-                    assert dict(table.told(Link(link), about)) == dict(theirs), "(1) told is not heard"
+                    told_now, theirs = table.told(Link(link), about), self.overlay.table(link).heard(Link(name), about)
+                    if table.pending and frozenset((name, link)) in self.renewed_links:
+                        assert told_now.items() <= theirs.items(), "(1) told is not heard"
+                    else:
+                        assert dict(told_now) == dict(theirs), "(1) told is not heard"
             if role is Role.SLAVE:
                 assert not table.told(Link(link))
                 continue
@@ -365,7 +412,7 @@ class Network(RuleBasedStateMachine):
 
     def joining(self, name: BrokerId, link: BrokerId) -> bool:
         """Whether a link is new, or its advertisements are, and what it should know is pending."""
-        new = frozenset((name, link)) in self.fresh_links or self.advertised
+        new = frozenset((name, link)) in self.fresh_links | self.renewed_links or self.advertised
         return self.overlay.table(name).pending and new
 
     def admits(self, item: Item) -> int:
@@ -399,6 +446,7 @@ class Network(RuleBasedStateMachine):
             for promise in self.promises.values():
                 promise.complete = True
             self.fresh_links.clear()
+            self.renewed_links.clear()
 
     def teardown(self) -> None:
         if hasattr(self, "overlay"):

@@ -14,6 +14,7 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form, covers, is_empty
 from weft.index import TreeIndex
 from weft.index.base import SubId
+from weft.index.current_version import FlushOnMatch
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet
@@ -54,9 +55,11 @@ class AtOnce(Executor):
         return future
 
 
-def small_index(schema: Schema | None = None) -> TreeIndex:
-    """An index in which ten filters reach every branch."""
-    return TreeIndex(schema, predicates=Predicates([KINDS]), executor=AtOnce(), tail=3, fan=2, large=6)
+def small_index(schema: Schema | None = None, buffered: int = 3) -> TreeIndex:
+    """An index in which ten filters reach every branch; a match leaves so many changes buffered."""
+    flush = FlushOnMatch(changes=buffered)
+    known = Predicates([KINDS])
+    return TreeIndex(schema, predicates=known, executor=AtOnce(), tail=3, fan=2, large=6, flush=flush)
 
 
 def minimal_cover(forms: Mapping[K, NormalForm]) -> set[K]:
@@ -183,13 +186,20 @@ def labelled(item: Item) -> int:
 
 PREDICATES = Predicates([KINDS])
 KNOWN: dict[str, Any] = {"index": small_index, "predicates": PREDICATES}
+
+
+def buffering(changes: int) -> dict[str, Any]:
+    """The same for a table whose matches leave so many changes buffered."""
+    return {**KNOWN, "index": partial(small_index, buffered=changes)}
+
+
 SMALL = {"make_tiles": partial(Tiles, most_axes=2, most_rows=4, reach=1 << 7, spare=4, patience=2)}
 
 TABLES: dict[str, Model] = {
     "flooding": Model(partial(FloodingTable, predicates=PREDICATES)),
-    "simple": Model(partial(SimpleTable, **KNOWN, beside=2, refresh=True), proves=True),
-    "identity": Model(partial(IdentityTable, **KNOWN, beside=0, refresh=True), proves=True),
-    "simple, local roots": Model(lambda: SimpleTable(**KNOWN, beside=3, local=LeastRoots())),
+    "simple": Model(partial(SimpleTable, **buffering(2), refresh=True), proves=True),
+    "identity": Model(partial(IdentityTable, **buffering(0), refresh=True), proves=True),
+    "simple, local roots": Model(lambda: SimpleTable(**KNOWN, local=LeastRoots())),
     "covering": Model(partial(CoveringTable, **KNOWN, refresh=True)),
     "covering, piece by piece": Model(partial(CoveringTable, **KNOWN, work=1)),
     "covering, figure 4.13": Model(lambda: CoveringTable(local=ForestLocal(), **KNOWN, refresh=True)),

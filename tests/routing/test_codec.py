@@ -32,11 +32,11 @@ from weft.language.lexer import MAX_TEXT
 from weft.language.predicate import Predicates
 from weft.model.limits import LIMITS
 from weft.model.value import Type
+from weft.network.tables import BrokerId, TableNetwork
 from weft.routing import item_codec
 from weft.routing.codec import MAX_FRAME, Codec
 from weft.routing.digest import Digest, digest
 from weft.routing.item_codec import FilterItems, ItemCodec, LabelItems, RangeItems
-from weft.routing.overlay import BrokerId, Overlay
 from weft.routing.table import About, Item, ItemId, Link, Tell, Update
 
 SCHEMAS = (None, Schema.of(a="int", b="string"), Schema.of(a="float", b="timestamp"), Schema.of(a="bool", b="int"))
@@ -503,7 +503,7 @@ def test_a_digest_is_the_sum_that_is_documented() -> None:
 # -- every model on the wire --------------------------------------------------------------------------
 
 
-class WiredOverlay(Overlay):
+class WiredOverlay(TableNetwork):
     """An overlay in which every update goes as bytes."""
 
     codec: Codec
@@ -518,7 +518,7 @@ def codec_of(name: str) -> Codec:
     return codec
 
 
-def links(overlay: Overlay) -> Iterator[tuple[BrokerId, BrokerId]]:
+def links(overlay: TableNetwork) -> Iterator[tuple[BrokerId, BrokerId]]:
     return ((broker, other) for broker in overlay.brokers for other in overlay.links(broker))
 
 
@@ -527,7 +527,7 @@ def play(name: str, advertised: bool, seed: int, monkeypatch: pytest.MonkeyPatch
     codec = codec_of(name)
     plain = Run(TABLES[name], advertised, seed)
     with monkeypatch.context() as patch:
-        patch.setattr("routing.golden.Overlay", type("Wired", (WiredOverlay,), {"codec": codec}))
+        patch.setattr("routing.golden.TableNetwork", type("Wired", (WiredOverlay,), {"codec": codec}))
         wired = Run(TABLES[name], advertised, seed)
     assert plain.play()[0] == wired.play()[0]
     assert sorted(plain.overlay.deliveries) == sorted(wired.overlay.deliveries)

@@ -493,3 +493,26 @@ def test_compared_pairs_are_forgotten_with_the_next_filter(monkeypatch: pytest.M
     for sub, form in enumerate(forms[::-1]):
         table.change({SubId(sub): form}, ())
         assert len(table.covers.pairs) <= 4 * sub
+
+
+def test_a_node_leaves_all_its_places_when_leaving_one_splices_out_a_ghost() -> None:
+    """Found by the mobility laboratory: removing the node from one place changed the others under the loop."""
+    table, north, south, east, west = CoveringTable(), Link("north"), Link("south"), Link("east"), Link("west")
+    for link in (north, south, east, west):
+        table.attach(link)
+    table.learn(east, Update(add={ItemId(1): parse("x >= 20 AND x <= 39")}))
+    table.learn(south, Update(add={ItemId(1): parse("x >= 20 AND x <= 59")}))
+    table.learn(north, Update(add={ItemId(1): parse("x >= 20 AND x <= 79"), ItemId(2): parse("x >= 40 AND x <= 99")}))
+    table.learn(north, Update(drop=(ItemId(1), ItemId(2)), add={ItemId(3): parse("x >= 0 AND x <= 99")}))
+    table.change({SubId(1): parse("x >= 40 AND x <= 59")}, ())
+    table.learn(south, Update(drop=(ItemId(1),), add={ItemId(2): parse("x >= 0 AND x <= 99")}))
+    table.learn(east, Update(drop=(ItemId(1),), add={ItemId(2): parse("x >= 0 AND x <= 99")}))
+    while table.pending:
+        table.step(8)
+    table.check()
+    assert {str(item) for item in table.told(west).values()} == {"x >= 0 AND x <= 99"}
+    table.change({}, [SubId(1)])
+    for link, item in ((north, 3), (south, 2), (east, 2)):
+        table.learn(link, Update(drop=(ItemId(item),)))
+    table.check()
+    assert not any(table.told(link) for link in (north, south, east, west))

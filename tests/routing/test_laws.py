@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,20 @@ from routing.machine import ALL, MOST_STEPS, bits, union
 from routing.models import CELLS, KNOWN, LABELS, SPACE, TABLES, Model, small_index
 from strategies import EVENTS, filters, thorough
 from weft.algebra.relate import as_form
+from weft.errors import RemoteProtocolError
 from weft.index.base import SubId
+from weft.index.events import conformed
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
+from weft.language.meaning import matches
 from weft.language.text import parse
+from weft.model.schema import Schema
+from weft.network.tables import BrokerId, TableNetwork
 from weft.routing.adverts import Advertised
+from weft.routing.mapping import Mapper
 from weft.routing.merging.table import MergingTable
-from weft.routing.overlay import BrokerId, Overlay
+from weft.routing.registry import MODELS, make_table
 from weft.routing.table import About, ClientId, Exactness, Heard, Item, ItemId, Kept, Link, Role, RoutingTable, Update
 
 NORTH, SOUTH, WEST = Link("north"), Link("south"), Link("west")
@@ -103,7 +110,7 @@ def test_a_network_of_merging_tables_falls_quiet() -> None:
     """Found from outside: told(L) once depended on what L said, and these tables talked for ever."""
     a, b, c, d = map(BrokerId, "abcd")
     for seed in range(20):
-        overlay = Overlay([a, b, c, d], lambda: MergingTable(index=small_index), np.random.default_rng(seed))
+        overlay = TableNetwork([a, b, c, d], lambda: MergingTable(index=small_index), np.random.default_rng(seed))
         for one, other in ((a, b), (a, c), (b, d)):
             overlay.attach(one, other)
         wanted = [(a, "y < 0 OR x >= 9"), (a, "y != 4"), (d, "y < 5"), (b, "y != 4")]
@@ -122,7 +129,7 @@ def test_merging_networks_fall_quiet_with_changes_between_messages(name: str, da
     """Additions and removals on random trees: each of twelve changes moves few messages."""
     size = data.draw(st.integers(3, 6))
     names = [BrokerId(f"b{number}") for number in range(size)]
-    overlay = Overlay(names, TABLES[name].make, np.random.default_rng(data.draw(st.integers(0, 99))))
+    overlay = TableNetwork(names, TABLES[name].make, np.random.default_rng(data.draw(st.integers(0, 99))))
     for number in range(1, size):
         overlay.attach(names[number], names[data.draw(st.integers(0, number - 1))])
     homes: dict[SubId, BrokerId] = {}
@@ -289,3 +296,172 @@ def test_links_come_and_go_while_work_is_pending(name: str) -> None:
     for link in neighbours:
         others = [item for other in neighbours if other != link for item in table.heard(other).values()]
         assert union(table.told(link).values(), admits) == union([*subs.values(), *others], admits)
+
+
+# -- sessions that begin in parts ----------------------------------------------------------------------
+
+
+def bands(count: int) -> dict[SubId, Filter]:
+    """Filters that no other covers, and that do not merge."""
+    return {SubId(n): parse(f"a BETWEEN {n / 8} AND {n / 8 + 0.0625} AND b > {n % 5}") for n in range(count)}
+
+
+def within(number: int) -> dict[str, float]:
+    """An event of one of them."""
+    return {"a": number / 8 + 0.03, "b": number % 5 + 1}
+
+
+@pytest.mark.parametrize("advertised", [False, True], ids=["subscriptions", "advertisements"])
+@pytest.mark.parametrize("name", RESTLESS)
+def test_a_neighbour_keeps_what_a_restarted_table_has_not_repeated_yet(name: str, advertised: bool) -> None:
+    """Found from outside: the first fresh update had a part only, and the neighbour forgot the rest."""
+    make: Any = (lambda: Advertised(TABLES[name].make(), **KNOWN)) if advertised else TABLES[name].make
+    filters, everything = bands(30), {SubId(0): parse("TRUE")}
+    before, neighbour = make(), make()
+
+    def tell(sender: RoutingTable, tells: list[Any]) -> None:
+        for told in tells:
+            answers = neighbour.learn(SOUTH, told.update)
+            for answer in answers:
+                tell_back(sender, answer)
+
+    def tell_back(receiver: RoutingTable, answer: Any) -> None:
+        tell(receiver, receiver.learn(NORTH, answer.update))
+
+    def meet(table: RoutingTable) -> list[Any]:
+        tells = [*table.attach(NORTH)]
+        for answer in neighbour.attach(SOUTH):
+            tells += table.learn(NORTH, answer.update)
+        return tells
+
+    if advertised:
+        neighbour.advertise(HERE, everything, ())
+    before.change(filters, ())
+    tell(before, meet(before))
+    while before.pending:
+        tell(before, before.step(100))
+    assert all(neighbour.route(within(n), None) == {SOUTH} for n in range(30))
+
+    heard = Heard(Role.PEER, dict(before.heard(NORTH)), dict(before.heard(NORTH, About.ADVERTISEMENTS)))
+    after = make()
+    (after.table if advertised else after)._jobs._pieces = 1
+    del filters[SubId(0)]
+    after.restore(Kept(filters, {}, {NORTH: heard}, before.settings))
+    tells = meet(after)
+    parts = 0
+    while True:
+        parts += sum(told.update.partial for told in tells)
+        tell(after, tells)
+        assert all(neighbour.route(within(n), None) == {SOUTH} for n in range(1, 30)), "it was forgotten"
+        neighbour.check()
+        if not after.pending:
+            break
+        tells = after.step(1)
+    assert parts or name == "naive", "everything was told at once"
+    assert dict(after.told(NORTH)) == dict(neighbour.heard(SOUTH))
+    if TABLES[name].admits is None and neighbour.exactness is Exactness.EXACT:
+        assert neighbour.route(within(0), None) == set(), "what is no longer wanted is forgotten in the end"
+
+
+def test_a_session_that_was_not_begun_cannot_be_continued() -> None:
+    table = TABLES["simple"].make()
+    table.attach(NORTH)
+    with pytest.raises(RemoteProtocolError, match="not begun"):
+        table.learn(NORTH, Update(partial=True))
+    table.learn(NORTH, Update(fresh=True, add={ItemId(5): parse("x > 5"), ItemId(6): parse("x > 6")}))
+    table.learn(NORTH, Update(fresh=True, partial=True, add={ItemId(1): parse("x > 1")}))
+    with pytest.raises(RemoteProtocolError, match="has not told"):
+        table.learn(NORTH, Update(partial=True, drop=(ItemId(5),)))
+    assert table.heard(NORTH).keys() == {1, 5, 6}
+    table.learn(NORTH, Update(partial=True, add={ItemId(5): parse("x > 5"), ItemId(6): parse("x < 0")}))
+    assert sorted(map(str, table.heard(NORTH).values())) == ["x < 0", "x > 1", "x > 5", "x > 6"]
+    table.check()
+    table.learn(NORTH, Update())
+    assert {number: str(item) for number, item in table.heard(NORTH).items()} == {1: "x > 1", 5: "x > 5", 6: "x < 0"}
+    table.check()
+
+
+# -- under a schema ------------------------------------------------------------------------------------
+
+SCHEMA = Schema.from_dict(
+    {
+        "attributes": {
+            "n": {"type": "int", "bounds": [0, 100]},
+            "x": {"type": "float", "bounds": [0, 100]},
+            "t": {"type": "timestamp", "bounds": ["2020-01-01", "2020-12-31"]},
+        }
+    }
+)
+ODD = [
+    None,
+    0,
+    5,
+    19.5,
+    20.0,
+    -0.0,
+    float("nan"),
+    True,
+    "a",
+    150,
+    -3,
+    2**63 - 1,
+    1e300,
+    datetime(2020, 5, 1, tzinfo=UTC),
+]
+TEXTS = [
+    "n IS NULL",
+    "n IS NOT NULL",
+    "n > 5",
+    "n = 0",
+    "n != 3",
+    "NOT n > 5",
+    "n = 19.5",
+    "x IS NULL",
+    "x = 0",
+    "x > 5",
+]
+TEXTS += ["TRUE", "n = x", "n = 'a'", "n", "t IS NULL", "t >= TIMESTAMP '2020-02-01'", "n IS NULL AND x > 5"]
+
+
+def odd_events() -> list[dict[str, Any]]:
+    """Events with values of other types than the schema has, among others."""
+    pairs = [{"n": n, "x": x} for n in ODD for x in ODD]
+    each = [*pairs, *({"n": 5, "t": t} for t in ODD), {"t": 5, "n": "b", "x": False}]
+    return [{name: value for name, value in event.items() if value is not None} for event in each]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "flooding"])
+def test_an_event_under_a_schema_goes_where_it_matches(model: str, text: str) -> None:
+    """By the values that conform to the table's schema, if it has one: alone, in a batch, and mapped beforehand."""
+    events, wanted = odd_events(), parse(text)
+    table, neighbour = make_table(model, SCHEMA), make_table(model, SCHEMA)
+    neighbour.attach(SOUTH)
+    neighbour.change({SubId(1): wanted}, ())
+    table.attach(NORTH)
+    table.learn(NORTH, Update(add=dict(neighbour.told(SOUTH))))
+    schema = table.schema
+    known = events if schema is None else [conformed(event, schema) for event in events]
+    due = {at for at, event in enumerate(known) if matches(wanted, event)}
+    alone = {at for at, event in enumerate(events) if table.route(event, None)}
+    assert due <= alone
+    assert table.exactness is not Exactness.EXACT or alone == due
+    routed = table.route_batch(events, None).get(NORTH, np.zeros(0, np.intp))
+    assert {*routed.tolist()} == alone
+    if (places := table.place(events)) is not None:
+        assert {*table.route_batch(events, None, places).get(NORTH, np.zeros(0, np.intp)).tolist()} == alone
+        assert np.array_equal(Mapper(table.fingerprint).events(events).keys, places.keys)
+    for at, event in enumerate(events):
+        assert bool(table.reasons(event, NORTH, 1)) == (at in alone)
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "flooding"])
+def test_an_event_within_an_advertisement_is_admitted_by_the_values_by_which_it_is_routed(model: str) -> None:
+    events = odd_events()
+    for text in TEXTS:
+        table: Any = make_table(model, SCHEMA, advertised=True)
+        table.advertise(HERE, {SubId(1): parse(text)}, ())
+        schema = table.schema
+        known = events if schema is None else [conformed(event, schema) for event in events]
+        assert table.admitted(events, HERE).tolist() == [matches(parse(text), event) for event in known]
+        assert table.advertisements.schema == schema

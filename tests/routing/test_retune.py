@@ -21,9 +21,9 @@ from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet, Retuning, Stage
+from weft.network.tables import BrokerId, TableNetwork
 from weft.routing.adverts import Advertised
 from weft.routing.dls.table import DlsTable
-from weft.routing.overlay import BrokerId, Overlay
 from weft.routing.simple import SimpleTable
 from weft.routing.table import About, Heard, Item, ItemId, Kept, Link, Role, RoutingTable, Tell, Update
 from weft.space import Grid, LabelSpace
@@ -65,7 +65,7 @@ class RetunedNetwork(Network):
         name = self.names[broker % len(self.names)]
         table = self.overlay.table(name)
         assert isinstance(table, DlsTable | Advertised)
-        reached = [inner(self.overlay.table(other)) for other in self.overlay.reached(name)]
+        reached = [inner(self.overlay.table(other)) for other in self.overlay.reachable(name)]
         if not inner(table).retuning and all(each.sides.coming is None for each in reached):
             assert len({each.sides.side for each in reached}) == 1, "over, but not everywhere"
             self.overlay._send(name, table.retune(TURNS[1 - inner(table).sides.side]))
@@ -90,7 +90,9 @@ class RetunedNetwork(Network):
 
     def connect(self, one: BrokerId, other: BrokerId, up: bool) -> None:
         """As the handshake allows it: with the same space, and no other on its way."""
-        tables = [inner(self.overlay.table(name)) for name in self.overlay.reached(one) | self.overlay.reached(other)]
+        tables = [
+            inner(self.overlay.table(name)) for name in self.overlay.reachable(one) | self.overlay.reachable(other)
+        ]
         if not any(table.retuning for table in tables) and len({table.sides.side for table in tables}) == 1:
             super().connect(one, other, up)
 
@@ -108,7 +110,7 @@ class RetunedNetwork(Network):
                 for item in (*table.told(link).values(), *table.heard(link).values()):
                     assert isinstance(item, LabelSet)
                     assert {label >> 62 for label in item.labels} == {table.sides.side}
-            for near in self.overlay.reached(name):
+            for near in self.overlay.reachable(name):
                 assert inner(self.overlay.table(near)).fingerprint == table.fingerprint
 
     def teardown(self) -> None:
@@ -136,7 +138,7 @@ def test_random_trees_change_under_updates_and_events(seed: int, shape: FilterSh
     """Twice, begun at one broker or at two; subscriptions come and go, and events are published, between messages."""
     rng = np.random.default_rng(seed)
     names = [BrokerId(f"b{number}") for number in range(int(rng.integers(2, 9)))]
-    overlay = Overlay(names, lambda: DlsTable(OLD, shape=shape, rate=0.1, bundle=5), rng)
+    overlay = TableNetwork(names, lambda: DlsTable(OLD, shape=shape, rate=0.1, bundle=5), rng)
     for number in range(1, len(names)):
         overlay.attach(names[number], names[int(rng.integers(number))])
     boxes: dict[SubId, np.ndarray[Any, Any]] = {}
@@ -417,7 +419,7 @@ def test_all_brokers_of_a_tree_end_with_the_new_space() -> None:
     else to wait for: the six leaves, and the neighbour of the one that begins.
     """
     names = [BrokerId(f"b{number}") for number in range(9)]
-    overlay = Overlay(names, lambda: DlsTable(OLD), np.random.default_rng(1))
+    overlay = TableNetwork(names, lambda: DlsTable(OLD), np.random.default_rng(1))
     for one, other in [*pairwise(names[:5]), *((names[2], each) for each in names[5:])]:
         overlay.attach(one, other)
     overlay.settle()

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from routing.machine import Network
+from routing.machine import Network, RestartingNetwork
 from routing.models import LABELS, PREDICATES, Model, labelled
 from strategies import thorough
 from weft import Schema, parse
 from weft.index.base import SubId
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import Switch
+from weft.network.tables import BrokerId, Carried, Direction
 from weft.routing.dls.table import DlsTable
-from weft.routing.overlay import BrokerId, Carried, Direction, Overlay
 from weft.routing.table import Link, Tell, Update
 from weft.space import Grid, LabelSpace
 
 
-class Watched(Overlay):
+class Watched(RestartingNetwork):
     """Notes the teller's filter with each update that it sends, and compares when that has arrived."""
 
     def __init__(self, *args: object, **options: object) -> None:
@@ -45,7 +45,8 @@ class Watched(Overlay):
             self.switches += [note for note in tell.update.notes if isinstance(note, Switch)]
         for link in {tell.link for tell in tells}:
             direction = broker, BrokerId(link)
-            if (told := self.dls(broker).filter_told(link)) is not None:
+            last = [tell.update for tell in tells if tell.link == link][-1]
+            if (told := self.dls(broker).filter_told(link)) is not None and not last.partial:
                 self.states[direction, self.sent[direction]] = told[0], told[1].to_bytes()
 
     def _arrive(self, direction: Direction, message: Update | Carried) -> None:
@@ -62,11 +63,10 @@ class Watched(Overlay):
                 now = self.dls(sender).filter_told(Link(receiver))
                 self.late += now is not None and now[0] > told[0]
 
-    def detach(self, one: BrokerId, other: BrokerId) -> None:
-        super().detach(one, other)
-        for direction in ((one, other), (other, one)):
-            self.sent[direction] = self.arrived[direction] = 0
-            self.states = {key: state for key, state in self.states.items() if key[0] != direction}
+    def _lose(self, direction: Direction) -> None:
+        super()._lose(direction)
+        self.sent[direction] = self.arrived[direction] = 0
+        self.states = {key: state for key, state in self.states.items() if key[0] != direction}
 
     def dls(self, broker: BrokerId) -> DlsTable:
         table = self.table(broker)

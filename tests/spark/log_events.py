@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft.broker.admission import Admission
-from weft.broker.messages import Publish
 from weft.log.base import Events, Group, Offset
 from weft.log.opening import LogOptions, open_log
+from weft.protocol.messages import Publish
 
 
 class WrittenLog:

@@ -45,6 +45,10 @@ class StreamFiles:
             self.line("events", json.dumps(event))
         return self
 
+    def repeat(self, event):
+        """An event that is a duplicate, or late: a watermark leaves it out."""
+        return self.line("events", json.dumps(event))
+
     def command(self, action, id, filter=None):
         self.numbered = isinstance(id, int)
         self.lines["commands"].append(json.dumps({"action": action, "id": id, "filter": filter, "nr": len(self.given)}))

@@ -5,20 +5,24 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from net.broker_program import BrokerProgram
+from server.broker_program import BrokerProgram
 from spark.test_broker_stream import FILTERS, expected, rows
+from weft.client.sync import connect_sync
 from weft.errors import PipelineError
-from weft.net.client_sync import connect_sync
-from weft.spark import match_stream, register
+from weft.spark import Watermark, match_stream, register
 from weft.spark.broker_sink import BrokerSink
 from weft.spark.broker_target import BrokerTarget
+from weft.spark.stream import deduplicated
 
 KILLS = 6
 ATTEMPTS = 10
-COLUMNS = "n bigint, x bigint, s string"
+COLUMNS = "n bigint, x bigint, s string, id string, t timestamp"
+WATERMARK = Watermark("1 minute", time="t", identity=("id",))
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def source(spark, left):
@@ -26,18 +30,26 @@ def source(spark, left):
     return reader.option("maxRows", 400).schema(COLUMNS).load()
 
 
+def made(first, count):
+    """Events, with an identity and a time."""
+    for n in range(first, first + count):
+        yield {"n": n, "x": (7 * n) % 10, "s": f"s{n % 3}", "id": str(n), "t": BEGIN + timedelta(milliseconds=10 * n)}
+
+
 class Matching:
     """Events of one broker matched, and the matches published into the other."""
 
     columns = "n bigint, subscription bigint"
 
-    def __init__(self, spark, left, right, state):
+    def __init__(self, spark, left, right, state, watermark):
+        self._watermark = watermark
         self._wanted = spark.createDataFrame(list(FILTERS.items()), "id bigint, filter string")
         self._spark, self._left, self._state = spark, left, state
         self._sink = BrokerSink(BrokerTarget(right.listen, "matches"))
 
     def start(self, once=False):
         options = {"initial": self._wanted, "carry": ["n"], "once": once, "driver_rows": random.choice([0, 1000])}
+        options["watermark"] = self._watermark
         return match_stream(source(self._spark, self._left), None, self._state, self._sink, **options)
 
     def wait(self, running, seconds=None):
@@ -52,11 +64,12 @@ class Copying:
 
     columns = "n bigint"
 
-    def __init__(self, spark, left, right, state):
+    def __init__(self, spark, left, right, state, watermark):
         self._spark, self._left, self._right, self._state = spark, left, right, state
+        self._watermark = watermark
 
     def start(self, once=False):
-        frame = source(self._spark, self._left).repartition(random.randrange(1, 4))
+        frame = deduplicated(source(self._spark, self._left), self._watermark).repartition(random.randrange(1, 4))
         writer = frame.writeStream.format("weft").option("url", self._right.listen)
         writer = writer.option("checkpointLocation", str(self._state))
         return writer.trigger(**({"availableNow": True} if once else {"processingTime": "0 seconds"})).start()
@@ -84,19 +97,22 @@ def drain(job):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("watermark", [None, WATERMARK], ids=["plain", "watermark"])
 @pytest.mark.parametrize("way", [Matching, Copying])
-def test_brokers_that_are_killed_lose_and_repeat_nothing(spark, tmp_path, way):
+def test_brokers_that_are_killed_lose_and_repeat_nothing(spark, tmp_path, way, watermark):
     register(spark)
     rng = random.Random(way.__name__)
     random.seed(way.__name__)
     sent = []
     with BrokerProgram(tmp_path / "left") as left, BrokerProgram(tmp_path / "right") as right:
-        job, failures = way(spark, left, right, tmp_path / "state"), 0
+        job, failures = way(spark, left, right, tmp_path / "state", watermark), 0
         running = None
         with connect_sync(left.listen, name="publisher") as client:
             for turn in range(KILLS):
-                events = [{"n": n, "x": (7 * n) % 10, "s": f"s{n % 3}"} for n in range(len(sent), len(sent) + 500)]
+                events = [*made(len(sent), 500)]
                 client.publish_many(events)
+                if watermark is not None:
+                    client.publish_many(rng.sample([*sent, *events], 100))  # duplicates
                 sent += events
                 running = running or job.start()
                 time.sleep(2 * rng.random())  # a random point

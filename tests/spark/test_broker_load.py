@@ -9,9 +9,9 @@ from weft.algebra.bulk import columns_of_texts
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.model.schema import Schema
-from weft.net.config import BrokerConfig
-from weft.net.initial_table import InitialTable, routing_table
 from weft.routing.table import Link
+from weft.server.config import BrokerConfig
+from weft.server.initial_load import InitialTable, routing_table
 from weft.spark.aggregate import aggregate
 from weft.spark.aggregate_files import save, session_names
 from weft.spark.load import update

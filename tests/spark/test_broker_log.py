@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import msgspec
 import pyarrow as pa
 import pytest
 
-from net.jwk import secret_jwk, token, write_keys
-from weft.broker.status import BrokerStatus, QueueStatus
+from server.jwk import secret_jwk, token, write_keys
+from weft.broker import history
 from weft.errors import AccessError, BrokerError, EventError, PipelineError
-from weft.net.config import AccessConfig, AuthConfig, BrokerConfig
-from weft.spark import broker_log
+from weft.server.config import AccessConfig, AuthConfig, BrokerConfig
 from weft.spark.broker_log import BrokerLog
 from weft.spark.broker_target import BrokerTarget, events_of_rows, in_order
 from weft.spark.log_columns import LogColumns
@@ -39,34 +40,40 @@ def test_a_live_log_has_the_rows_of_its_file(tmp_path):
         assert live.position() == file.position()  # reading changes nothing
 
 
-def test_a_reader_waits_for_slow_deliveries_and_ends_when_there_are_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(broker_log, "_LOOK", 0.0001)  # looks at the status all the time
-    with broker(tmp_path / "data") as local:
-        with local.connect_sync() as client:
-            client.publish_many({"n": n} for n in range(5_000))
+def test_reading_is_not_a_subscription(tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "MOST_EVENTS", 100)
+    with broker(tmp_path / "data") as local, local.connect_sync() as client:
+        client.publish_many({"n": n} for n in range(1_000))
         log = BrokerLog(BrokerTarget(local.address, "test"))
         _, first, end = log.position()
-        assert [event.offset for event in log.read_all(first, end)] == list(range(first, end))
-        assert len(list(log.read_all(first, end + 10))) == end - first  # offsets that nobody has used
+        reading = log.read_all(first, end + 10)  # offsets that nobody has used are no reason to wait
+        assert next(reading).offset == first
+        status = client.status()
+        assert (status.subscriptions, status.queues) == (0, 0)
+        assert [event.offset for event in reading] == list(range(first + 1, end))
+        assert [event.offset for event in log.read(end - 1, end)] == [end - 1]
 
 
-@pytest.mark.parametrize(
-    ("queues", "pending", "done"),
-    [
-        ([("me", 0, 0)], 0, True),
-        ([("me", 0, 0)], 1, False),
-        ([("me", 3, 0)], 0, False),
-        ([("me", 0, 2)], 0, False),
-        ([("other", 9, 0), ("me", 0, 0)], 0, True),
-        ([("other", 9, 0), ("other", 7, 0)], 0, None),
-        ([("other", 9, 0), ("other", 0, 0)], 0, True),
-        ([], 0, None),
-    ],
-)
-def test_nothing_is_taken_for_delivered_that_may_still_come(queues, pending, done):
-    furthest = tuple(QueueStatus(name, 1, behind=behind, open=opened) for name, behind, opened in queues)
-    status = BrokerStatus("log", 1, 1, 10, 1, "covering", 1, 1, 1, len(queues), furthest, pending, {})
-    assert broker_log.is_delivered(status, "me") is done
+def test_a_patient_reader_waits_for_a_broker_that_restarts(tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "MOST_EVENTS", 10)
+    with broker(tmp_path / "data") as local:
+        with local.connect_sync() as client:
+            client.publish_many({"n": n} for n in range(100))
+        log = BrokerLog(BrokerTarget(local.address, "test", patience=120), patient=True)
+        _, first, end = log.position()
+        reading = log.read_all(first, end)
+        offsets = [next(reading).offset for _ in range(10)]
+        local.kill()
+        starting = threading.Timer(1.0, local.start)  # while the reader tries to connect again
+        starting.start()
+        offsets += [event.offset for event in reading]
+        starting.join()
+        assert offsets == list(range(first, end))
+        local.kill()
+        starting = threading.Timer(1.0, local.start)
+        starting.start()
+        assert log.position()[1:] == (first, end)
+        starting.join()
 
 
 def test_rows_are_published_once(tmp_path):
@@ -95,7 +102,7 @@ ACCESS = """
 for = "ann"
 subscribe = true
 publish = true
-rights = ["status", "history"]
+rights = ["history"]
 
 [[rule]]
 for = "bob"
@@ -144,4 +151,4 @@ def test_a_broker_that_is_not_there_is_named():
     with pytest.raises(PipelineError, match="with the option 'path', or its address with 'url'"):
         WeftSource({"url": "weft://127.0.0.1:9", "path": "data"})
     with pytest.raises(EventError):
-        list(events_of_rows([pa.record_batch({"x": [[1]]})]))
+        list(events_of_rows([pa.record_batch({"x": pa.array([1 << 63], pa.uint64())})]))

@@ -37,6 +37,7 @@ def expected(events):
 def test_events_of_a_broker_are_matched_and_published(spark, tmp_path):
     register(spark)
     wanted = spark.createDataFrame(list(FILTERS.items()), "id bigint, filter string")
+    state = tmp_path / "the state, 100%"  # Spark names files as URLs
     with broker(tmp_path / "left") as left, broker(tmp_path / "right") as right:
         sink = BrokerSink(BrokerTarget(right.address, "matches"))
         sent = 0
@@ -45,18 +46,18 @@ def test_events_of_a_broker_are_matched_and_published(spark, tmp_path):
                 client.publish_many(EVENTS[sent : sent + count])
             sent += count
             source = spark.readStream.format("weft").option("url", left.address).option("rowsPerPartition", 15)
-            events = source.schema("n bigint, x bigint, s string").load()
+            events = source.option("patience", 5).schema("n bigint, x bigint, s string").load()
             options = {"initial": wanted, "carry": ["n"], "once": True}
             (left if broken == "left" else right).kill()
             with suppress(PipelineError):
-                match_stream(events, None, tmp_path / "state", sink, **options).wait()
+                match_stream(events, None, state, sink, **options).wait()
             (left if broken == "left" else right).start()
-            match_stream(events, None, tmp_path / "state", sink, **options).wait()
+            match_stream(events, None, state, sink, **options).wait()
             assert rows(right.address, "n bigint, subscription bigint") == expected(EVENTS[:sent])
         for name in ("0", "1", "2"):  # Spark forgets that it has finished
-            (tmp_path / "state" / "events" / "commits" / name).unlink(missing_ok=True)
-            (tmp_path / "state" / "events" / "commits" / f".{name}.crc").unlink(missing_ok=True)
-        match_stream(events, None, tmp_path / "state", sink, **options).wait()
+            (state / "events" / "commits" / name).unlink(missing_ok=True)
+            (state / "events" / "commits" / f".{name}.crc").unlink(missing_ok=True)
+        match_stream(events, None, state, sink, **options).wait()
         assert rows(right.address, "n bigint, subscription bigint") == expected(EVENTS[:sent])
 
 

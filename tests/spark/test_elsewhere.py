@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
+import json
 import sys
 from pyspark.sql import SparkSession
 from weft import TreeIndex
@@ -41,6 +42,16 @@ assert taken == truth
 assert ready.errors(events).count() == 0
 named = match(events, wanted.selectExpr("concat('s', id) AS id", "filter"), output="pairs")
 assert named.count() == sum(map(len, truth.values()))
+from pathlib import Path
+from time import perf_counter
+from weft.spark.report import MatchJob, match_files
+lines = [json.dumps({"number": n, "x": x, "kind": kind}) for n, x, kind in rows]
+Path("events.jsonl").write_text("\\n".join([*lines[:200], "{not JSON", *lines[200:]]))
+Path("wanted.jsonl").write_text("\\n".join(json.dumps({"id": n, "filter": text}) for n, text in texts.items()))
+report = match_files(spark, MatchJob("events.jsonl", "wanted.jsonl"), perf_counter)  # it also shows a sample
+assert (report.events, report.matches) == (len(rows), sum(map(len, truth.values()))), report
+assert report.errors == {"event": 1, "subscription": 0}, report
+assert len(report.sample) == 8
 spark.stop()
 print("the same")
 """

@@ -26,6 +26,7 @@ from weft.language.ast import (
     Call,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -92,9 +93,14 @@ COLUMNS: dict[str, tuple[Any, Type | None, Sequence[Any]]] = {
     "naive": (pa.timestamp("us"), Type.TIMESTAMP, tuple(moment.replace(tzinfo=None) for moment in MOMENTS)),
     "day": (pa.date32(), Type.TIMESTAMP, (date(1, 1, 1), date(1970, 1, 1), date(2018, 2, 1), date(9999, 12, 31))),
     "od`d *": (pa.int64(), Type.INT, (0, 1, 2)),
-    "list": (pa.list_(pa.int64()), None, ([1], [])),
+    "list": (pa.list_(pa.int64()), None, ([1], [], [None, 2**53 + 1], [0, 5, 2**63 - 1])),
+    "texts": (pa.list_(pa.string()), None, (["a", "ab"], [], [None], ["", SMILE, "%"], ["1", "a\nb"])),
+    "reals": (pa.list_(pa.float64()), None, ([1.0, math.nan], [-0.0], [float(2**53), 0.5], [1e19])),
+    "moments": (pa.list_(pa.timestamp("us", "UTC")), None, ([MOMENTS[0], MOMENTS[-1]], [LAST], [])),
+    "structs": (pa.list_(pa.struct({"n": pa.int64()})), None, ([], [None], [{"n": 1}])),
     "bytes": (pa.binary(), None, (b"a", b"")),
 }
+ELEMENTS = {"list": Type.INT, "texts": Type.STRING, "reals": Type.FLOAT, "moments": Type.TIMESTAMP, "structs": Type.INT}
 NESTED = {"place.n": "long", "place.in.text": "text", "place.in.real": "real"}  # columns that are there in a struct too
 KINDS_OF: dict[str, Type | None] = {name: kind for name, (_, kind, _) in COLUMNS.items()}
 KINDS_OF |= {name: COLUMNS[like][1] for name, like in NESTED.items()} | {"LONG": None, "place": None, "none": None}
@@ -112,7 +118,7 @@ def some_row(random: Random) -> Row:
 
 def event_of(row: Row) -> Event:
     """What the model makes of a row, with the columns left out that no filter sees."""
-    return Event.of({name: value for name, value in row.items() if KINDS_OF[name] is not None or name == "place"})
+    return Event.of({name: value for name, value in row.items() if name != "bytes"})
 
 
 def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
@@ -177,7 +183,7 @@ def some_pattern(random: Random) -> tuple[str, str | None]:
 def some_test(random: Random) -> Filter:
     name, kind = random.choice(list(KINDS_OF.items()))
     left = AttributeRef(name)
-    pick = random.randrange(12)
+    pick = random.randrange(14)
     if pick == 0:
         return Truth(random.choice((True, False, None)))
     if pick == 1:
@@ -193,6 +199,10 @@ def some_test(random: Random) -> Filter:
         return In(left, tuple(some_constant(random, kind) for _ in range(random.choice((1, 2, 3, 15)))))
     if pick == 10:
         return Is(left, random.choice((None, True, False)))
+    if pick <= 12:
+        name, kind = random.choice([(name, kind), *ELEMENTS.items()])
+        constants = tuple(some_constant(random, kind) for _ in range(random.choice((1, 1, 2, 4))))
+        return Has(AttributeRef(name), constants, random.random() < 0.3)
     left = AttributeRef(random.choice(("text", "a.b", "place.in.text", name)))
     return Like(left, *some_pattern(random), random.random() < 0.5)
 
@@ -223,7 +233,9 @@ def test_spark_and_weft_agree_on_every_truth(elsewhere: SparkSession, seed: int)
     # The test may not weaken: each truth often, each kind of node.
     assert min(truths[known] for known in (True, False, None)) > truths.total() // 20
     kinds = Counter(type(node) for tree in filters for node in walk(tree))
-    assert all(kinds[kind] > 5 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Is, Not, And, Or)), kinds
+    assert all(kinds[kind] > 5 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Has, Is, Not, And, Or)), (
+        kinds
+    )
 
 
 # -- each trap, one by one --------------------------------------------------------------------------

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from weft.errors import PipelineError
 from weft.model.schema import Schema
-from weft.spark.events import CORRUPT
+from weft.pipeline.attributes import CORRUPT
+from weft.pipeline.file_names import files_without_bytes, format_of
+from weft.pipeline.preflight import check_output
 from weft.spark.failures import failures
-from weft.spark.files import files_without_bytes, format_of, numbers_in_texts, read_frame, write_frame
-from weft.spark.preflight import check_output
+from weft.spark.files import numbers_in_texts, read_frame, write_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,11 +23,11 @@ from weft.errors import SchemaError
 from weft.language.ast import Filter
 from weft.model.batch import batch_from_events
 from weft.model.event import Event
-from weft.spark.boxes import Boxes, Matcher, Reading
+from weft.pipeline.boxes import Boxes, Matcher, Reading
+from weft.pipeline.output import ResultForm
+from weft.pipeline.packed_boxes import PackedBoxes
 from weft.spark.group_join import GroupMatch, _by_group, _pack_wide, _place_boxes, match_group, place_events
 from weft.spark.join_groups import Amounts, JoinGroups, Salting, plan
-from weft.spark.output import ResultForm
-from weft.spark.packed_boxes import PackedBoxes
 from weft.spark.shipped_index import Shipped
 
 # one type an attribute, as columns have it

@@ -119,6 +119,30 @@ def test_patterns_of_eventbridge_and_built_in_predicates_match(spark: SparkSessi
     assert answers(found, "pairs") == {0: [1], 1: [2], 2: [3]}
 
 
+@pytest.mark.parametrize("strategy", ["index", "partitioned", "sql"])
+def test_lists_are_tested_by_every_strategy(spark: SparkSession, strategy: str) -> None:
+    rows = [
+        {"number": 0, "x": 1.0, "tags": ["rock", "live"], "in": {"codes": [1, 2]}},
+        {"number": 1, "x": 2.0, "tags": ["pop", None], "in": {"codes": []}},
+        {"number": 2, "x": 3.0, "tags": [], "in": {"codes": None}},
+        {"number": 3, "x": 4.0, "tags": None, "in": None},
+    ]
+    events = spark.createDataFrame(pa.Table.from_pylist(rows))
+    texts = {
+        1: "tags HAS 'rock'",
+        2: "tags HAS ANY ('pop', 'live') AND x < 5",
+        3: "NOT tags HAS 'pop'",
+        4: "tags HAS ALL ('rock', 'live') OR in.codes HAS 2.0",
+        5: "tags IS NULL AND x > 2",
+        6: "(tags HAS 'rock') IS NULL",
+        7: "tags = 'rock' OR in.codes > 0",
+    }
+    wanted = {row["number"]: [key for key, text in texts.items() if matches(text, row)] for row in rows}
+    filters = spark.createDataFrame(list(texts.items()), "id long, filter string")
+    found = match(events, filters, strategy=strategy, groups=2)
+    assert answers(found, "pairs") == {number: keys for number, keys in wanted.items() if keys}
+
+
 # -- what is given -------------------------------------------------------------------------------------
 
 
@@ -330,7 +354,7 @@ def test_an_index_that_cannot_be_built_is_said_by_the_job(
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("weft.spark.shipped_index._write", full)
+    monkeypatch.setattr("weft.spark.shipped_index.write_matcher", full)
     with pytest.raises(OSError, match="no space left"):
         prepare(texts)
     found = match(events, texts)

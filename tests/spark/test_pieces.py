@@ -20,15 +20,15 @@ from weft.algebra.normalize import normalize
 from weft.algebra.sparse_column import SparseColumn
 from weft.index.base import Matches
 from weft.language.ast import Filter
-from weft.spark import boxes as boxes_module
-from weft.spark import executor_lookup as lookup_module
-from weft.spark import output as output_module
-from weft.spark import packed_boxes as packed_module
-from weft.spark.boxes import Boxes, Ends, Matcher, Reading
-from weft.spark.events import attributes
-from weft.spark.executor_lookup import match_batches
-from weft.spark.output import Output, ResultForm, write
-from weft.spark.packed_boxes import PackedBoxes
+from weft.pipeline import boxes as boxes_module
+from weft.pipeline import lookup as lookup_module
+from weft.pipeline import output as output_module
+from weft.pipeline import packed_boxes as packed_module
+from weft.pipeline.attributes import attributes
+from weft.pipeline.boxes import Boxes, Ends, Matcher, Reading
+from weft.pipeline.lookup import match_batches
+from weft.pipeline.output import Output, ResultForm, write
+from weft.pipeline.packed_boxes import PackedBoxes
 
 
 def boxes_of(some: list[Filter], schema: Schema | None = None) -> Boxes:
@@ -200,7 +200,8 @@ def test_filters_see_flat_columns_of_their_types() -> None:
         }
     )
     seen = attributes(rows)
-    assert seen.to_pydict() == {"x": [1, 2], "place.country": ["Chile", None]}
+    lists = {"place.tags": [["a"], None], "list": [[1], [2]]}
+    assert seen.to_pydict() == {"x": [1, 2], "place.country": ["Chile", None], **lists}
 
 
 def test_well_known_names_have_the_types_of_the_table() -> None:

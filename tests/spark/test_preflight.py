@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from weft.cli.app import app
 from weft.errors import PipelineError
+from weft.pipeline.preflight import check_files
 from weft.spark import aggregate, match, prepare, profile, statistics
-from weft.spark.preflight import check_files
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +121,22 @@ def test_running_as_root_or_not_an_unreadable_file_is_refused(files, monkeypatch
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(PipelineError, match="permission denied"):
         check_files([str(files / "events.csv")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere", "--subscriptions", "events.csv"], "there is no file nowhere"),
+        (["in", "--subscriptions", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["in", "--subscriptions", "events.csv", "--commands", "nowhere"], "there is no file nowhere"),
+        (["in", "--subscriptions", "events.csv", "--out", "events.csv"], "events.csv is a file, not a folder"),
+        (["in", "--subscriptions", "events.csv", "--once"], "in has no files, so the columns"),
+    ],
+)
+def test_a_stream_that_cannot_run_says_so_before_spark_starts(files, monkeypatch, arguments, said):
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("weft.cli.stream.at_work", lambda *_: pytest.fail("Spark was started"))
+    Path("in").mkdir()
+    told = CliRunner().invoke(app, ["stream", "--out", "out", "--checkpoint", "state", *arguments])
+    assert told.exit_code == 1, told.output
+    assert said in told.output.replace("\n", " ")

@@ -12,13 +12,13 @@ import pytest
 from weft.demand.demand_counts import Fact
 from weft.demand.event_sample import EventSample
 from weft.demand.filter_demand import demand_of
-from weft.demo import earthquakes
-from weft.demo.filters import SUBSCRIPTIONS
 from weft.errors import PipelineError
 from weft.spark.event_statistics import event_statistics, rank_correlations
 from weft.spark.frames import attribute_types, flat
 from weft.spark.statistics import asked_of, refused, statistics
 from weft.workloads import mixed
+from weftlab.demo import earthquakes
+from weftlab.demo.filters import SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -133,6 +133,16 @@ def test_events_of_other_attributes_are_refused(frames: tuple[DataFrame, DataFra
         tune(frames[0], frames[1].limit(1))
 
 
+def test_a_sample_of_which_every_event_matches_is_refused_before_all_subscriptions_are_read(
+    spark: SparkSession,
+) -> None:
+    subscriptions = spark.createDataFrame([(1, "x >= 0"), (2, "x < 5")], "id int, filter string")
+    steps: list[str] = []
+    with pytest.raises(TuningError, match="every event of the sample matches"):
+        tune(subscriptions, spark.range(20).selectExpr("id AS x"), progress=lambda what, *_: steps.append(what))
+    assert "counting what subscriptions ask for" not in steps
+
+
 @pytest.mark.slow
 def test_all_of_it_runs_on_connect() -> None:
     code = """

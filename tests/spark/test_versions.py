@@ -11,9 +11,9 @@ from weft.errors import PipelineError
 from weft.index.scan import ScanIndex
 from weft.model.column import FREE
 from weft.model.limits import LIMITS
+from weft.pipeline.boxes import Reading
 from weft.spark import version_matcher
 from weft.spark.batch_folder import BatchFolders
-from weft.spark.boxes import Reading
 from weft.spark.stream_commands import fold
 from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
 from weft.spark.subscription_versions import SubscriptionVersions

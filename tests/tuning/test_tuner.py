@@ -17,7 +17,6 @@ from strategies import EVENTS, filters, thorough
 from weft import Schema
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
-from weft.bench.tune import FULL, TUNE, WORKLOADS
 from weft.errors import TuningError
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
@@ -31,12 +30,13 @@ from weft.space.content import ContentSpace
 from weft.space.curve_groups import CurveGroups
 from weft.space.grid import Grid
 from weft.tuning.budget import Cost, CostBudget, LinkFigures
-from weft.tuning.cell_sample import Sample
+from weft.tuning.cell_sample import CellSample
 from weft.tuning.choices import Choices, Options
 from weft.tuning.grid_costs import measure, shapes_for
 from weft.tuning.parameters import Tuned
 from weft.tuning.search import Search
 from weft.tuning.tuner import exhaustive, tune_dls, tune_mics
+from weftlab.bench.tune import FULL, TUNE, WORKLOADS
 
 NORTH = Link("north")
 SOME = Options((8, 32), (4, 64), groups=1)
@@ -44,9 +44,9 @@ BOUNDED_ABCD = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [
 BOUNDED = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}})
 
 
-def held_out(name: str, size: int) -> tuple[Any, Sample]:
+def held_out(name: str, size: int) -> tuple[Any, CellSample]:
     seen, unseen = WORKLOADS[name](size, 5 * size, 41), WORKLOADS[name](size, 10 * size, 42)
-    return seen, Sample(unseen.columns, unseen.events)
+    return seen, CellSample(unseen.columns, unseen.events)
 
 
 def ratio(name: str, model: str, budget: CostBudget, size: int, options: Options) -> float:
@@ -165,13 +165,13 @@ def test_a_choice_is_the_same_every_time_and_survives_its_file(model: str, tmp_p
 def test_predicted_ranges_are_what_a_table_does() -> None:
     columns, events, schema = narrow()
     tuned = tune_mics(columns, events, schema, CostBudget(forwarded=30), SOME)
-    assert measure(tuned.space, None, Sample(columns, events)) == tuned.figures
+    assert measure(tuned.space, None, CellSample(columns, events)) == tuned.figures
 
 
 def test_predicted_labels_are_near_what_a_table_does() -> None:
     columns, events, schema = narrow()
     tuned = tune_dls(columns, events, schema, CostBudget(memory=64), SOME)
-    found = measure(tuned.space, tuned.shape, Sample(columns, events))
+    found = measure(tuned.space, tuned.shape, CellSample(columns, events))
     assert (found.forwarded, found.memory) == (tuned.figures.forwarded, tuned.figures.memory)
     assert found.memory <= 64
     assert abs(found.false_positives - tuned.figures.false_positives) < 0.1
@@ -185,7 +185,7 @@ def test_false_positives_are_counted_by_brute_force() -> None:
     passed = [space.index(event) in told for event in events]
     strangers = [here for here, want in zip(passed, wanted, strict=True) if not want]
     assert all(here for here, want in zip(passed, wanted, strict=True) if want)
-    assert measure(space, None, Sample(columns, events)).false_positives == sum(strangers) / len(strangers)
+    assert measure(space, None, CellSample(columns, events)).false_positives == sum(strangers) / len(strangers)
 
 
 def test_a_filter_grows_only_past_the_labels_it_was_made_for() -> None:
@@ -230,7 +230,7 @@ def test_labels_of_unlike_subscriptions_go_to_applications_of_their_own() -> Non
     assert len(one.space.grids) == 1
     assert two.figures.false_positives < one.figures.false_positives
     assert two.rows[-1].tried.count("|") == 1
-    sample = Sample(columns, events)
+    sample = CellSample(columns, events)
     found = measure(two.space, two.shape, sample)
     assert (found.forwarded, found.memory) == (two.figures.forwarded, two.figures.memory)
 
@@ -238,7 +238,7 @@ def test_labels_of_unlike_subscriptions_go_to_applications_of_their_own() -> Non
 def test_curves_of_groups_are_measured_as_their_table_does() -> None:
     columns, events, _ = pairs()
     space = CurveGroups([ContentSpace(Grid.uniform(BOUNDED_ABCD, 16, names)) for names in ("ab", "cd")])
-    tuned = Tuned("mics", space, None, 1.0, measure(space, None, Sample(columns, events)), 1, CostBudget(), 1)
+    tuned = Tuned("mics", space, None, 1.0, measure(space, None, CellSample(columns, events)), 1, CostBudget(), 1)
     assert Tuned.from_json(tuned.to_json()) == tuned
     table = MicsTable(tuned.space.groups)
     table.attach(NORTH)
@@ -246,7 +246,7 @@ def test_curves_of_groups_are_measured_as_their_table_does() -> None:
     table.learn(NORTH, Update(add=add))
     sent = np.zeros(len(events), bool)
     sent[table.route_batch(events, None)[NORTH]] = True
-    assert tuned.figures.false_positives == Sample(columns, events).share(sent)
+    assert tuned.figures.false_positives == CellSample(columns, events).share(sent)
     assert tuned.figures.forwarded == len(add)
 
 
@@ -324,7 +324,7 @@ def test_a_sample_has_the_boxes_of_a_grid(some: list[Filter], cells: int) -> Non
         return
     columns, grid = BoxColumns.of(boxes), Grid.uniform(BOUNDED, cells)
     try:
-        sample = Sample(columns, EVENTS[::7])
+        sample = CellSample(columns, EVENTS[::7])
     except TuningError:
         return
     for mine, peer in zip(sample.boxes(grid), grid.boxes_of_columns(columns), strict=True):

@@ -1,4 +1,4 @@
-"""What filters mean as sets: normal form, covering, overlap, merging, subtraction.
+"""The algebra of filters as sets: normal form, covering, overlap, merging, subtraction.
 
 Functions that bear the name of their module (`merge`, `normalize`, `subtract`, `to_filter`) are exported by `weft`.
 """

@@ -1,5 +1,5 @@
-"""Boxes that other boxes cover, dropped from a union. Laws: the union stays the same; a box is dropped only if another
-is proven to cover it.
+"""Boxes that other boxes cover, dropped from a union. The union stays the same. A box is dropped only if another is
+proven to cover it.
 
 Comparing boxes spends a quarter of the budget at most, or half of what is left, and many boxes are compared in columns.
 """

@@ -1,4 +1,4 @@
-"""Columns of bounds from the user: numpy arrays, Arrow arrays or lists. Law: no integer loses a digit as a float."""
+"""Columns of bounds from the user: numpy arrays, Arrow arrays or lists. No integer loses a digit as a float."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Boxes: a value set for each of some attributes, and residuals. Laws: no set in a box is empty, none contains
-everything, and an attribute that is not in a box can be anything, or absent.
+"""Boxes: a value set for each of some attributes, and residuals. No set in a box is empty, none contains everything,
+and an attribute that is not in a box can be anything, or absent. A membership, which HAS tests, stands in a box as an
+attribute of its own (see `weft.language.membership`).
 
 A normal form is a union of boxes: without boxes it is empty, and the box without attributes is everything.
 """
@@ -12,12 +13,13 @@ from dataclasses import dataclass, field
 from weft.algebra import interval
 from weft.algebra.budget import Budget
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
-from weft.algebra.valueset import ANYTHING, ValueSet, of_type_or_absent
+from weft.algebra.valueset import ANYTHING, TRUTHS, ValueSet, of_type_or_absent
 from weft.errors import FilterTooComplexError
+from weft.language.membership import MARK, Truths, attribute_of, is_member, is_several, possible_truths
 from weft.model.event import Event, attributes_of
 from weft.model.limits import LIMITS
+from weft.model.lists import AttributeValue
 from weft.model.schema import Schema
-from weft.model.value import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,15 @@ class Box:
         schema: Schema | None = None,
         budget: Budget | None = None,
     ) -> Box | None:
-        """The box in its simplest form; None if it is proven empty."""
+        """The box in its simplest form; None if it is proven empty.
+
+        Cost: O(bounds of the sets); patterns and residuals take steps of the budget.
+
+        >>> Box.of({"depth": ValueSet(numbers=((0, 0), (70, 0))), "place": ANYTHING}).names
+        frozenset({'depth'})
+        >>> Box.of({"depth": ValueSet()}) is None
+        True
+        """
         if residuals:
             if len(residuals) > LIMITS.residuals:
                 raise too_many_residuals()
@@ -61,15 +71,24 @@ class Box:
         kept = _least_residuals(residuals, least, budget or Budget())
         return None if kept is None else Box(least, kept)
 
-    def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
+    def __contains__(self, event: Event | Mapping[str, AttributeValue | None]) -> bool:
         return self.admits(attributes_of(event))
 
-    def admits(self, values: Mapping[str, Value | None]) -> bool:
-        """Whether an event with these attributes, as `attributes_of` gives them, is in the box."""
+    def admits(self, values: Mapping[str, AttributeValue | None]) -> bool:
+        """Whether an event with these attributes, as `attributes_of` gives them, is in the box.
+
+        Cost: O(log bounds) for each attribute of the box; patterns and predicates are evaluated.
+
+        >>> Box({"depth": ValueSet(numbers=((0, 0), (70, 0)))}).admits({"depth": 12.5, "place": "Chile"})
+        True
+        """
         for name, allowed in self.sets.items():
             value = values.get(name)
             if type(value) is float and value == value:  # noqa: PLR0124 - NaN is absent
                 if not interval.contains(allowed.numbers, value):
+                    return False
+            elif value is None and name[0] == MARK:
+                if is_member(name, values) not in allowed:
                     return False
             elif value not in allowed:
                 return False
@@ -90,11 +109,17 @@ class Box:
 
     @property
     def names(self) -> frozenset[str]:
-        """The attributes that it tests."""
-        return frozenset(self.sets).union(*(subject.names for subject in self.residuals))
+        """The attributes that it tests. Cost: O(attributes).
+
+        >>> Box({"depth": ValueSet(numbers=((0, 0),))}).names
+        frozenset({'depth'})
+        """
+        return frozenset(map(attribute_of, self.sets)).union(*(subject.names for subject in self.residuals))
 
     def covers(self, other: Box, budget: Budget | None = None) -> bool:
         """True only if every event in the other is in this; False when the budget is used up.
+
+        Cost: O(bounds of both); patterns and residuals take steps of the budget.
 
         >>> wide, narrow = Box({"x": ValueSet(numbers=((0, 0),))}), Box({"x": ValueSet(numbers=((5, 0),))})
         >>> wide.covers(narrow), narrow.covers(wide)
@@ -105,6 +130,8 @@ class Box:
         for name, values in self.sets.items():
             narrow = theirs.get(name)
             if narrow is None:
+                if name[0] == MARK and _is_implied(name, values, other):
+                    continue
                 break
             if budget is None and (values.strings.terms or narrow.strings.terms):
                 budget = Budget()  # one for all attributes
@@ -114,6 +141,8 @@ class Box:
             if budget is not None and narrow.cuts > _SHORT and not _may_cover(values, narrow, budget):
                 break
             if not values.covers(narrow, budget):
+                if name[0] == MARK and _is_implied(name, values, other):
+                    continue
                 break
         else:
             if budget is not None:
@@ -124,7 +153,13 @@ class Box:
         return False
 
     def residuals_implied_by(self, other: Box, budget: Budget | None = None) -> bool:
-        """True only if every event in the other has all of this box's residuals."""
+        """True only if every event in the other has all of this box's residuals. Cost: at most the steps of the budget.
+
+        >>> from weft import normalize
+        >>> (less,), (below,) = normalize("x <= y").boxes, normalize("x < y AND x > 5").boxes
+        >>> less.residuals_implied_by(below), below.residuals_implied_by(less)
+        (True, False)
+        """
         budget = budget or Budget()
         try:
             return all(
@@ -135,7 +170,14 @@ class Box:
             return False  # not proven
 
     def intersect(self, other: Box, budget: Budget | None = None) -> Box | None:
-        """The box of what is in both; None if that is proven empty."""
+        """The box of what is in both; None if that is proven empty.
+
+        Cost: O(bounds of both); patterns and residuals take steps of the budget.
+
+        >>> wide, narrow = Box({"x": ValueSet(numbers=((0, 0),))}), Box({"x": ValueSet(numbers=((5, 0),))})
+        >>> wide.intersect(narrow) == narrow, narrow.intersect(Box({"x": ValueSet(numbers=((0, 0), (5, 0)))}))
+        (True, None)
+        """
         sets = dict(self.sets)
         for name, values in other.sets.items():
             mine = sets.get(name)
@@ -154,7 +196,14 @@ class Box:
         return Box.of(sets, residuals, budget=budget)
 
     def overlaps(self, other: Box, budget: Budget | None = None) -> bool:
-        """False only if nothing is in both; True if that is too complex to decide."""
+        """False only if nothing is in both; True if that is too complex to decide.
+
+        Cost: O(bounds of both); patterns and residuals take steps of the budget.
+
+        >>> low, high = Box({"x": ValueSet(numbers=((0, 0), (5, 0)))}), Box({"x": ValueSet(numbers=((5, 0),))})
+        >>> low.overlaps(high), low.overlaps(Box({"y": ValueSet(numbers=((5, 0),))}))
+        (False, True)
+        """
         theirs = other.sets
         compared = 0
         for name, values in self.sets.items():
@@ -180,23 +229,52 @@ class Box:
             return True
 
 
+def _is_implied(name: str, values: ValueSet, other: Box) -> bool:
+    """Whether all events in the other box have a membership, because of others of the same attribute."""
+    truths = _truths(values)
+    if truths == _TRULY and not is_several(name):
+        return False  # one value is in no other set that a list has one of
+    others = {each: _truths(held) for each, held in other.sets.items() if each[0] == MARK}
+    return bool(others) and possible_truths(name, others) <= truths
+
+
+def _truths(values: ValueSet) -> Truths:
+    return values.bools | {None} if values.absent else values.bools
+
+
 EVERYTHING = Box({})
+_TRULY: Truths = frozenset((True,))
 
 _SHORT = 32  # cuts of a value set whose comparison takes a step or less
 
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """A union of boxes, under a schema or none."""
+    """A union of boxes, under a schema or none.
+
+    >>> from weft import normalize
+    >>> form = normalize("depth < 70 OR magnitude >= 5")
+    >>> len(form.boxes), {"depth": 12.5} in form, {"depth": 300} in form
+    (2, True, False)
+    >>> bool(normalize("x > 5 AND x < 3"))
+    False
+    """
 
     boxes: tuple[Box, ...]
     schema: Schema | None = field(default=None)
 
-    def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
+    def __contains__(self, event: Event | Mapping[str, AttributeValue | None]) -> bool:
         return self.admits(attributes_of(event))
 
-    def admits(self, values: Mapping[str, Value | None]) -> bool:
-        """Whether an event with these attributes, as `attributes_of` gives them, is in one of the boxes."""
+    def admits(self, values: Mapping[str, AttributeValue | None]) -> bool:
+        """Whether an event with these attributes, as `attributes_of` gives them, is in one of the boxes.
+
+        Cost: that of `Box.admits` for each box, until one admits the event.
+
+        >>> from weft import normalize
+        >>> normalize("depth < 70 OR magnitude >= 5").admits({"depth": 300, "magnitude": 6.1})
+        True
+        """
         for box in self.boxes:  # noqa: SIM110 - any() costs as much again
             if box.admits(values):
                 return True
@@ -208,7 +286,9 @@ class NormalForm:
 
 
 def universe(name: str, schema: Schema | None) -> ValueSet:
-    """Everything that an attribute can be: with a schema its type or absent, else anything."""
+    """Everything that an attribute can be: with a schema its type or absent, else anything; a membership is a truth."""
+    if name[0] == MARK:
+        return TRUTHS
     declared = None if schema is None else schema.get(name)
     return ANYTHING if declared is None else of_type_or_absent(declared.type)
 

@@ -1,5 +1,5 @@
-"""Unions of boxes, combined into unions of few boxes. Laws: `any_of`, `all_of` and `join` are exact; they spend a
-budget, and a union of too many boxes raises FilterTooComplexError.
+"""Unions of boxes, combined into unions of few boxes. `any_of`, `all_of` and `join` are exact. They spend a budget, and
+a union of too many boxes raises FilterTooComplexError.
 
 A union is a list of boxes. Boxes that differ in one attribute or residual only are joined into one box, round by round.
 """

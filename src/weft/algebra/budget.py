@@ -1,5 +1,5 @@
-"""The budget of an operation of the algebra: a count of elementary steps. Laws: no operation takes more than its
-budget; steps depend on the input, not on the machine or its load.
+"""The budget of an operation of the algebra: a count of elementary steps. No operation takes more than its budget.
+Steps depend on the input, not on the machine or its load.
 
 Where patterns are compared, the order of sets decides which of two comes first, so that the number of steps may differ
 slightly between processes.

@@ -1,4 +1,4 @@
-"""Many filter texts as box columns, fast. Law: the columns are those of `normalize(parse(text))`.
+"""Many filter texts as box columns, fast. The columns are those of `normalize(parse(text))`.
 
 Texts of one shape that is a conjunction of comparisons become columns without a tree: their constants are gathered
 for the whole shape and converted to arrays at once. Other conjunctions of comparisons, whose shape few texts have, are
@@ -109,7 +109,7 @@ def _batches(texts: Sequence[str], schema: Schema | None) -> tuple[list[_Batch],
 
 
 def _parsed_alone(text: str) -> Filter | None:
-    """The filter of a text, if it is of the usual kind; the grammar reads the others, and says what is wrong."""
+    """The filter of a text, if it is of the usual kind; the grammar reads the others, and reports errors."""
     try:
         check_size(text)
         return parse_long(text)

@@ -1,5 +1,5 @@
-"""Many boxes as columns: one box is compared with all of them in a few array operations. Law: every answer is the one
-that the boxes themselves give, row by row.
+"""Many boxes as columns: one box is compared with all of them in a few array operations. Every answer is the one that
+the boxes themselves give, row by row.
 
 A set that is one interval of numbers or timestamps, one string, or bools, is a row of a column; a box with anything
 else in it is kept as an object beside the columns, and compared as one.
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class BoxColumns:
-    """Boxes as columns; `owners` says which filter each row belongs to.
+    """Boxes as columns; `owners` has the filter that each row belongs to.
 
     >>> from weft import normalize, parse
     >>> rows = [normalize(parse(f"x > {n}")).boxes[0] for n in range(5)]

@@ -1,4 +1,4 @@
-"""Texts that are conjunctions of comparisons as rows of columns, one at a time. Law: a row is the box of
+"""Texts that are conjunctions of comparisons as rows of columns, one at a time. A row is the box of
 `normalize(parse(text))`.
 
 For texts whose shape few others have: there is nothing to gather, and the text is read without making a tree.

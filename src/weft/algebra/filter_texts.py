@@ -1,5 +1,5 @@
-"""Many texts, of which some may not be filters. Law: the filters are read as `columns_of_texts` reads them; every other
-text is refused with a reason, without affecting the others.
+"""Many texts, of which some may not be filters. The filters are read as `columns_of_texts` reads them; every other text
+is refused with a reason, without affecting the others.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Hashes of normal forms. Laws: equal forms have equal hashes on every machine, whatever the order of their boxes and
-attributes; among fewer than some billions, different forms hardly ever collide.
+"""Hashes of normal forms. Equal forms have equal hashes on every machine, whatever the order of their boxes and
+attributes. Among fewer than some billions, different forms hardly ever collide.
 """
 
 from __future__ import annotations

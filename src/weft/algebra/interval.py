@@ -1,4 +1,4 @@
-"""Unions of intervals on one ordered line, as their sorted cuts. Laws: exact; one form for each set.
+"""Unions of intervals on one ordered line, as their sorted cuts. Operations are exact, and each set has one form.
 
 A cut lies just below a value, (v, 0), or just above it, (v, 1), and the set changes sides at each: a value belongs to
 it if an odd number of cuts lie below. So [1, 2) is ((1, 0), (2, 0)), {5} is ((5, 0), (5, 1)), x > 3 is ((3, 1),),

@@ -1,4 +1,4 @@
-"""Volumes of boxes. Laws: additive over disjoint boxes; only the part within the schema's bounds counts.
+"""Volumes of boxes. They are additive over disjoint boxes. Only the part within the schema's bounds counts.
 
 Only attributes that a box restricts need bounds; any other attribute without bounds counts as 1. A float or a timestamp
 is measured by length (in seconds), an integer, a bool and a category by count; a float with a precision counts its

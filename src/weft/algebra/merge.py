@@ -43,6 +43,8 @@ class Merger:
 def merge(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
     """The best merger: a perfect one if there is one, else the imperfect one that adds the least.
 
+    Cost: at most n * n comparisons of n regions, and the steps of a few budgets. Filters are normalised first.
+
     >>> from weft import to_filter
     >>> print(to_filter(merge(["x < 10 AND a", "x >= 5 AND a"]).form))
     (x < 0 OR x >= 0) AND a

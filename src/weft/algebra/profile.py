@@ -1,4 +1,4 @@
-"""Profiles: events that are regions and last for a time (thesis, chapter 6). Law: while it lasts, a profile matches a
+"""Profiles: events that are regions and last for a time (thesis, chapter 6). While it lasts, a profile matches a
 subscription by covering or by overlap, as the subscription requires.
 """
 
@@ -51,20 +51,40 @@ class Profile:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What identifies it."""
+        """What identifies it. Cost: O(1).
+
+        >>> Profile("storms", "7", "wind >= 30").identity
+        ('storms', '7')
+        """
         return self.source, self.id
 
     @property
     def end(self) -> float | None:
-        """When it expires; None if it does not."""
+        """When it expires; None if it does not. Cost: O(1).
+
+        >>> Profile("storms", "7", "wind >= 30", start=60.0, duration=600.0).end
+        660.0
+        """
         return None if self.duration is None else self.start + self.duration
 
     def lasts_at(self, now: float) -> bool:
-        """Whether it has started and not expired."""
+        """Whether it has started and not expired. Cost: O(1).
+
+        >>> storm = Profile("storms", "7", "wind >= 30", start=60.0, duration=600.0)
+        >>> storm.lasts_at(0.0), storm.lasts_at(60.0), storm.lasts_at(660.0)
+        (False, True, False)
+        """
         return self.start <= now and (self.end is None or now < self.end)
 
     def meets(self, subscription: Region, meeting: Meeting) -> bool:
-        """Whether the subscription receives the profile: by covering only when proven, by overlap unless disproved."""
+        """Whether the subscription receives the profile: by covering only when proven, by overlap unless disproved.
+
+        Cost: that of `covers` or `overlaps`, and that of `normalize` for a filter.
+
+        >>> storm = Profile("storms", "7", "wind >= 30")
+        >>> storm.meets("wind > 20", Meeting.COVERING), storm.meets("wind > 40", Meeting.OVERLAP)
+        (True, True)
+        """
         wanted = as_form(subscription, self.schema)
         if meeting is Meeting.COVERING:
             return bool(self.form) and covers(wanted, self.form, self.schema)

@@ -47,6 +47,9 @@ _latest: list[tuple[Filter, Schema | None, NormalForm]] = []
 def covers(wide: Region, narrow: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:
     """True only if every event that matches `narrow` matches `wide`; False when the budget is used up.
 
+    Cost: O(bounds) for two conjunctions of comparisons with constants; at most the steps of the budget for others.
+    Filters are normalised first.
+
     >>> covers("x < 10", "x BETWEEN 5 AND 9"), covers("x < 10", "x BETWEEN 8 AND 15")
     (True, False)
     """
@@ -98,6 +101,9 @@ def _pair(one: Box, other: Box) -> int:
 def overlaps(one: Region, other: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:
     """False only if no event matches both; True when the budget is used up.
 
+    Cost: O(bounds) for two conjunctions of comparisons with constants; at most the steps of the budget for others.
+    Filters are normalised first.
+
     >>> overlaps("x < 10", "x > 5"), overlaps("x < 5", "x > 10")
     (True, False)
     """
@@ -117,13 +123,17 @@ def overlaps(one: Region, other: Region, schema: Schema | None = None, budget: B
 
 
 def equivalent(one: Region, other: Region, schema: Schema | None = None) -> bool:
-    """True only if both match the same events."""
+    """True only if both match the same events. Cost: that of `covers`, twice.
+
+    >>> equivalent("NOT (x < 5)", "x >= 5"), equivalent("x > 5", "x >= 5")
+    (True, False)
+    """
     mine, theirs = as_form(one, schema), as_form(other, schema)
     return covers(mine, theirs, schema) and covers(theirs, mine, schema)
 
 
 def is_empty(region: Region, schema: Schema | None = None) -> bool:
-    """True only if no event matches.
+    """True only if no event matches. Cost: that of `normalize`; O(1) for a normal form.
 
     >>> is_empty("x > 5 AND x < 3"), is_empty("x > 5 AND y < 3")
     (True, False)
@@ -132,7 +142,14 @@ def is_empty(region: Region, schema: Schema | None = None) -> bool:
 
 
 def intersect(one: Region, other: Region, schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
-    """The events that match both. Raises FilterTooComplexError when the budget is used up."""
+    """The events that match both. Raises FilterTooComplexError when the budget is used up.
+
+    Cost: O(boxes of one * boxes of the other), at most the steps of the budget. Filters are normalised first.
+
+    >>> from weft import to_filter
+    >>> print(to_filter(intersect("x > 5", "x <= 9 AND y = 'a'")))
+    x > 5 AND x <= 9 AND y = 'a'
+    """
     mine, theirs = as_form(one, schema), as_form(other, schema)
     budget = budget or Budget()
     both = []

@@ -1,5 +1,5 @@
-"""What value sets cannot express: comparisons between attributes, and predicates. Laws: a residual allows some outcomes
-of its subject; one implies another only when that is proven.
+"""Residuals: what value sets cannot express, which are comparisons between attributes, and predicates. A residual
+allows some outcomes of its subject. One implies another only when that is proven.
 
 A subject has an outcome for every event, None where it is NULL, and a residual is a subject with its allowed outcomes.
 NOT and IS NULL are other outcomes of the same subject, so that residuals need no logic of their own.
@@ -16,10 +16,11 @@ from weft.algebra.budget import Budget
 from weft.algebra.valueset import PRESENT, ValueSet, of_type
 from weft.language.ast import AttributeRef, Call, Compare, Filter, Is, Not, Operator
 from weft.language.meaning import compare, evaluate
+from weft.model.lists import AttributeValue
 from weft.model.value import Value
 
-Outcome = str | bool | None
-Outcomes = frozenset[Outcome]
+ResidualOutcome = str | bool | None
+Outcomes = frozenset[ResidualOutcome]
 
 _MOST_TRIALS = 64
 
@@ -50,7 +51,7 @@ class AttributeRelation:
         """All possible outcomes."""
         return frozenset(("<", "=", ">", None))
 
-    def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
+    def outcome(self, event: Mapping[str, AttributeValue | None]) -> ResidualOutcome:
         """How the event's values compare."""
         left, right = event.get(self.left), event.get(self.right)
         for operator in (Operator.LT, Operator.EQ, Operator.GT):
@@ -105,7 +106,7 @@ class Called:
         """All possible outcomes."""
         return frozenset((True, False, None))
 
-    def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
+    def outcome(self, event: Mapping[str, AttributeValue | None]) -> ResidualOutcome:
         """The outcome of the predicate for the event."""
         return evaluate(self.call, event)
 

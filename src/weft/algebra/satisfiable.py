@@ -1,4 +1,4 @@
-"""Filters that plainly match something. Law: True only if some event matches.
+"""Filters that plainly match something. The answer is True only if some event matches.
 
 To normalize a filter shows the same of every filter, in ten times the time; a broker that starts has very many.
 """

@@ -1,5 +1,5 @@
-"""A column of intervals of which few rows have one. Law: it is the column that has the same intervals, and takes memory
-for these alone.
+"""A column of intervals of which few rows have one. It is the column that has the same intervals, and takes memory for
+these alone.
 
 Thousands of filters over a thousand attributes are a table of which a thousandth is filled. `low`, `high` and `marks`
 are made when they are asked for, so that only the column in hand is ever written out.

@@ -1,8 +1,11 @@
-"""Normal forms as text that Weft reads back itself: snapshots, logs, messages between brokers. Law: whatever was
-admitted can be written and read again, and means the same.
+"""Normal forms as text, for programs that store them.
 
-What a user can write is limited more tightly than what Weft writes: a short filter can have a long normal form. So the
-limits apply to the texts of users; stored text is read back with `LIMITS.stored_text` and a larger budget.
+Weft itself does not: the log has the texts of filters, snapshots have boxes as bytes, and links send MessagePack.
+
+Law: whatever was admitted can be written and read again, and means the same.
+
+A short filter can have a long normal form. So the limits apply to the texts that users write; stored text is read back
+with `LIMITS.stored_text` and a larger budget.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Terms: parts of a line of strings, by patterns. Laws: a term has exactly the strings of its line that match all of
-some patterns and none of some others; `covers` is True only when proven, and a least form has the same strings.
+"""Terms: parts of a line of strings, by patterns. A term has exactly the strings of its line that match all of some
+patterns and none of some others. `covers` is True only when proven, and a least form has the same strings.
 
 Comparing patterns spends a budget.
 """

@@ -1,5 +1,5 @@
-"""Sets of strings: intervals of the code-point order, and patterns. Laws: membership, union, intersection and
-complement are exact; `covers` is True only when proven, and complete without patterns.
+"""Sets of strings: intervals of the code-point order, and patterns. Membership, union, intersection and complement are
+exact. `covers` is True only when proven, and complete without patterns.
 
 A set is a line (points, prefixes, ranges, and their complements) and terms: a term is the part of a line that matches
 all of some patterns and none of some others. Comparing patterns spends a budget: when it is used up, `covers` is False,

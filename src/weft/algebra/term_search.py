@@ -1,5 +1,6 @@
-"""Which of many patterns a long text matches. Law: the answer of each pattern; all literal texts of the patterns are
-looked for together, in time linear in the text, and only a pattern whose texts all occur is evaluated by itself.
+"""The search for patterns that a long text matches, among many. Each pattern has the answer that it would give by
+itself. All literal texts of the patterns are looked for together, in time linear in the text, and only a pattern whose
+texts all occur is evaluated by itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from weft.language.pattern import Pattern
 
 LONG = 8_192  # characters of a text for which an automaton pays
 MANY = 8  # patterns
+_WHOLE = 1 << 40  # bytes of a text that are states of the automaton: all, since texts may be long and compare slowly
 
 
 def pattern_search(text: str, patterns: Iterable[Pattern]) -> Callable[[Pattern], bool]:
@@ -42,7 +44,7 @@ def _occurring(text: str, patterns: Iterable[Pattern]) -> set[str]:
         return set()
     data = [chunk.encode("utf-8", "surrogatepass") for chunk in chunks]
     ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
-    automaton = build_automaton(np.frombuffer(b"".join(data), np.uint8), ends, DENSE)
+    automaton = build_automaton(np.frombuffer(b"".join(data), np.uint8), ends, DENSE, _WHOLE)
     octets = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
     marks, offsets = np.zeros(len(chunks), np.uint8), np.zeros(2, np.int64)
     begins, finishes = np.zeros(1, np.int64), np.array([octets.size], np.int64)

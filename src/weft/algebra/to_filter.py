@@ -1,4 +1,4 @@
-"""Unions of boxes as filters. Law: normalising the filter gives the same set again.
+"""Unions of boxes as filters. Normalising the filter gives the same set again.
 
 The language has no test "is a number"; it is written `x < 0 OR x >= 0`, and likewise for timestamps.
 """
@@ -19,6 +19,7 @@ from weft.language.ast import (
     Between,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -30,6 +31,7 @@ from weft.language.ast import (
 from weft.language.builder import literal_like
 from weft.language.constant import Constant
 from weft.language.format import format_name, most_written
+from weft.language.membership import is_membership, member_values, membership
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
@@ -39,7 +41,7 @@ _FEW = 4  # numbers of a set that are not read one by one to bound the length of
 
 
 def to_filter(form: NormalForm | Box) -> Filter:
-    """A filter that matches exactly the events of the form.
+    """A filter that matches exactly the events of the form. Cost: O(size of the form).
 
     >>> from weft import normalize, parse
     >>> print(to_filter(normalize(parse("NOT (x < 5 OR x > 9) AND x != 7"))))
@@ -76,6 +78,8 @@ def _most_written_box(box: Box, known: dict[tuple[str, int], int]) -> int:
 
 
 def _most_written_set(name: str, values: ValueSet) -> int:
+    if is_membership(name):
+        return 64 + 8 * len(name)
     test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
     total = test * (2 + values.absent)
     numbers = len(values.numbers)
@@ -113,7 +117,9 @@ def _box(box: Box, schema: Schema | None) -> Filter:
 
 
 def values_to_filter(name: str, values: ValueSet, schema: Schema | None = None) -> Filter:
-    """The filter on one attribute."""
+    """The filter on one attribute, or on one membership."""
+    if is_membership(name):
+        return _membership(name, values)
     left = AttributeRef(name)
     missing = Is(left, None)
     if values == ABSENT:
@@ -133,6 +139,21 @@ def values_to_filter(name: str, values: ValueSet, schema: Schema | None = None) 
     if values.timestamps:
         parts += _line(left, Type.TIMESTAMP, values.timestamps, NUMBERS, Constant(Type.TIMESTAMP, 0))
     return disjunction(*parts)
+
+
+def _membership(name: str, values: ValueSet) -> Filter:
+    """The test whether a list has a value, for some of its three truths."""
+    attribute, _, every = membership(name)
+    test = Has(AttributeRef(attribute), member_values(name), every)
+    truths = {*values.bools, *((None,) if values.absent else ())}
+    if truths == {True}:
+        return test
+    if truths == {False}:
+        return Not(test)
+    if len(truths) == 1:
+        return Is(test, None)
+    (other,) = {True, False, None} - truths  # a box has no set of all three
+    return Not(Is(test, other))
 
 
 def _line(left: AttributeRef, kind: Type, line: Line, whole: Line, middle: Constant) -> list[Filter]:

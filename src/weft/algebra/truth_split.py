@@ -1,5 +1,5 @@
-"""Tests of one attribute as value sets. Law: a split has exactly the values that make a test TRUE, and those that make
-it FALSE; all others make it NULL.
+"""Tests of one attribute as value sets. A split has exactly the values that make a test TRUE, and those that make it
+FALSE; all others make it NULL.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.strings import like
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, on_line
 from weft.errors import FilterTypeError
-from weft.language.ast import AttributeRef, Between, Compare, Filter, In, Is, Like, Operator
+from weft.language.ast import AttributeRef, Between, Compare, Filter, Has, In, Is, Like, Operator
 from weft.language.constant import Constant
+from weft.language.membership import membership_name
 from weft.model.value import Type
 
 Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
@@ -23,6 +24,8 @@ def is_leaf(node: Filter) -> bool:
     """Whether it is a test of a single attribute."""
     if isinstance(node, Is):
         return node.value is None and isinstance(node.operand, AttributeRef)
+    if isinstance(node, Has):
+        return not node.every
     return isinstance(node, (AttributeRef, Between, In, Like)) or (
         isinstance(node, Compare) and isinstance(node.right, Constant)
     )
@@ -30,7 +33,7 @@ def is_leaf(node: Filter) -> bool:
 
 def leaf_steps(node: Filter) -> int:
     """The steps of making a value set of a test."""
-    if isinstance(node, In):
+    if isinstance(node, In | Has):
         return 16 + len(node.values)
     if isinstance(node, Compare):
         return 7  # the longest chain of comparisons that a text can hold is admitted
@@ -72,8 +75,10 @@ def split_of(node: Filter) -> tuple[str, Split]:
     match node:
         case Is(AttributeRef(name), None):
             return name, (ABSENT, PRESENT)
+        case Has(left, values):
+            return membership_name(left.name, values, node.every), _TRUTH
         case AttributeRef(name):
-            return name, (ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,))))
+            return name, _TRUTH
         case Compare(left, operator, Constant() as right):
             return left.name, comparison(operator, right)
         case Between(left, low, high):
@@ -137,3 +142,4 @@ def _line(operator: Operator, constant: Constant) -> Line:
 
 _NUMERIC = frozenset((Type.INT, Type.FLOAT))
 _WHOLE: dict[Type, Line] = {Type.STRING: STRINGS, Type.BOOL: ((False, 0),)}
+_TRUTH: Split = ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,)))

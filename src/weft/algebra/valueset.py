@@ -1,5 +1,5 @@
-"""Sets of values of one attribute, absence included. Laws: a boolean algebra with exact membership;
-`covers` is True only when proven, and complete except for LIKE patterns.
+"""Sets of values of one attribute, absence included. They form a boolean algebra with exact membership. `covers` is
+True only when proven, and complete except for LIKE patterns.
 
 A value set has a part for each type of value, and says whether "absent" belongs to it.
 """
@@ -15,6 +15,7 @@ from weft.algebra import interval
 from weft.algebra.budget import Budget
 from weft.algebra.interval import EMPTY, NUMBERS, TIMESTAMPS, Line
 from weft.algebra.strings import ALL_STRINGS, NO_STRINGS, Strings
+from weft.model.lists import AttributeValue
 from weft.model.value import Type, Value, from_micros, to_micros, type_of
 
 _BOOLS = frozenset((False, True))
@@ -40,7 +41,7 @@ class ValueSet:
         """Whether it may have a member: False only if it is empty."""
         return bool(self.numbers or self.strings or self.bools or self.timestamps or self.absent)
 
-    def __contains__(self, value: Value | None) -> bool:
+    def __contains__(self, value: AttributeValue | None) -> bool:
         match type_of(value):
             case None:
                 return self.absent
@@ -166,6 +167,8 @@ NOTHING = ValueSet()
 ANYTHING = ValueSet(NUMBERS, ALL_STRINGS, _BOOLS, TIMESTAMPS, absent=True)
 PRESENT = ValueSet(NUMBERS, ALL_STRINGS, _BOOLS, TIMESTAMPS)
 ABSENT = ValueSet(absent=True)
+TRUTHS = ValueSet(bools=_BOOLS, absent=True)  # what a membership can be
+TRULY = ValueSet(bools=frozenset((True,)))
 
 _OF_TYPE = {
     Type.INT: ValueSet(numbers=NUMBERS),

@@ -1,4 +1,4 @@
-"""Events as they come in. Law: what is admitted is an event under the schema, and is stored as its publisher wrote it.
+"""Admission of events: each is checked against the schema, and stored as its publisher wrote it.
 
 A value that the schema does not admit becomes absent, and its name is reported. Only then, and where the publisher did
 not write an event as Weft writes it (nested maps, text for `time`), are the attributes written anew.
@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import msgspec
 
-from weft.broker.messages import Head, Publish
 from weft.errors import EventError
 from weft.log.base import NEVER
-from weft.model.door import WELL_KNOWN
+from weft.model.door import WELL_KNOWN, untestable
 from weft.model.event import Event, attributes_of, too_large
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX
+from weft.protocol.messages import MAX_EVENT, Head, Publish, read_head
 
-MAX_EVENT = (1 << 20) - (1 << 16)  # bytes of attributes and payload; the rest of a frame is for subscription numbers
+__all__ = ["MAX_EVENT", "Admission", "Admitted", "expiry", "read_head"]
 
 _Plain = bool | Annotated[int, msgspec.Meta(le=INT_MAX)] | float | str | None
 _plain = msgspec.msgpack.Decoder(dict[str, _Plain]).decode
@@ -37,17 +37,19 @@ Admitted = tuple[dict[str, Any], bytes, int]  # attributes, head, and when it ex
 
 
 class Admission:
-    """The door of one broker. `absent` has the names whose values the schema did not admit, of the last event.
+    """Checks the events of one broker. `absent` has the names whose values the schema did not admit, of the last event.
 
-    >>> door = Admission(Schema.of(x="int"))
-    >>> door.admit(Publish.of(1, {"x": "five", "y": 2}), at=0), door.absent
+    >>> admission = Admission(Schema.of(x="int"))
+    >>> admission.admit(Publish.of(1, {"x": "five", "y": 2}), at=0), admission.absent
     (({'y': 2}, b'\\x91\\x81\\xa1y\\x02', 9223372036854775807), ('x',))
     """
 
     def __init__(self, schema: Schema | None = None) -> None:
         self._schema = schema
+        self.has_schema = schema is not None  # without one, no value becomes absent
         self._shapes: set[tuple[str, ...]] = set()  # names of earlier events that need no closer look
         self.absent: tuple[str, ...] = ()
+        self.lists = False  # whether any event had a list
 
     def admit(self, message: Publish, at: int) -> Admitted:
         """The event of a message. Raises EventError. Cost: about a microsecond, where the attributes are plain."""
@@ -77,6 +79,15 @@ class Admission:
         expires = min(at + message.ttl, NEVER) if message.ttl else NEVER
         return attributes, b"\x93" + head[1:] + _encode(message.datacontenttype) + _encode(expires), expires
 
+    def admit_values(self, message: Publish, at: int) -> Admitted:
+        """The event of a client of version 2, in which lists are refused. Raises EventError. Cost: as `admit`."""
+        admitted = self.admit(message, at)
+        if self.lists:
+            for name, value in admitted[0].items():
+                if type(value) is list:
+                    raise untestable(name, "list")
+        return admitted
+
     def relayed(self, raw: bytes) -> Admitted:
         """An event that another broker has admitted, by its head. Raises EventError. Cost: as `admit`."""
         try:
@@ -92,11 +103,13 @@ class Admission:
         if attributes_of(head.attributes) is not head.attributes:
             raise EventError("the attributes of an event are not as a broker writes them")
         self._remember(tuple(head.attributes))
+        self.lists = self.lists or list in map(type, head.attributes.values())
         return head.attributes, bytes(raw), head.expires
 
     def _looked_at(self, attributes: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """What the event is when one looks at each attribute."""
         event = Event.of(attributes).attributes
+        self.lists = self.lists or list in map(type, event.values())
         shape = tuple(attributes)
         if tuple(event) == shape:
             self._remember(shape)
@@ -125,9 +138,9 @@ def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
         raise EventError(f"the attributes of an event cannot be read: {error}") from None
 
 
-def read_head(head: bytes | msgspec.Raw) -> Head:
-    """A head that was stored."""
-    return _heads.decode(head)
+def has_list(head: bytes) -> bool:
+    """Whether an event that was stored has a list."""
+    return list in map(type, _heads.decode(head).attributes.values())
 
 
 def expiry(head: bytes) -> int:

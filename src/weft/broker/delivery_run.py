@@ -1,22 +1,30 @@
-"""Many deliveries of one batch to one queue, as one. Law: a run is written as its deliveries would be, byte by byte.
+"""Deliveries as bytes: many deliveries of one batch to one queue are one run, written together.
 
-An event that goes to many connections is copied from the batch into the frames of each, and no object is made for any
-of them. The runs of a batch that leave in one turn are written together. Only first deliveries are in a run, of events
-that go out as they were matched.
+A run is written as its deliveries would be, byte by byte. An event that goes to many connections is copied from the
+batch into the frames of each, and no object is made for any of them. The runs of a batch that leave in one turn are
+written together. Only first deliveries are in a run, of events that go out as they were matched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Raw
 
-from weft.broker.frames import MAX_FRAME
-from weft.broker.messages import Deliver, QueueNumber
-from weft.broker.tail import EventBatch
+from weft.broker.recent import EventBatch
 from weft.index.recycled import RESULTS
 from weft.kernels.deliveries import measure_frames, write_frames
+from weft.log.base import Offset
+from weft.protocol.codec import MAX_FRAME, encode
+from weft.protocol.link_messages import LinkMessage
+from weft.protocol.messages import BrokerMessage, Deliver, QueueNumber
+
+if TYPE_CHECKING:
+    from weft.broker.effects import Outgoing
 
 _OBJECTS = 1_000  # bytes of its arrays besides what is in them
 _TAG = Deliver.__struct_config__.tag
@@ -38,7 +46,7 @@ class BatchBytes:
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes, roughly, with its batch, which the tail may have forgotten."""
+        """Bytes that it takes, roughly, with its batch, which the broker may have forgotten."""
         return _OBJECTS + len(self._head_bytes) + len(self._payload_bytes) + self.batch.weight
 
     def run(self, queue: QueueNumber, low: int, high: int, *, durable: bool = True) -> DeliveryRun:
@@ -77,10 +85,9 @@ def _joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class RecentBytes:
-    """The bytes of the batches that were sent last, for queues that are a little behind. Law: the latest one is kept,
-    and others as long as all together take no more than `most` bytes.
+    """The bytes of the batches that were sent last, for queues that are a little behind.
 
-    The batches themselves are mostly those of the tail, and count here as well.
+    The latest one is kept, and others as long as all, with their batches, take no more than `most` bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -100,17 +107,16 @@ class RecentBytes:
         return made
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class DeliveryRun:
     """Frames `low` to `high` of a batch for the queue that a client knows by a number: see `BatchBytes.run`."""
 
-    __slots__ = ("_bytes", "durable", "high", "low", "queue", "written")
-
-    def __init__(self, whole: BatchBytes, queue: QueueNumber, low: int, high: int, durable: bool) -> None:
-        self.queue = queue
-        self.low, self.high = low, high
-        self.durable = durable
-        self.written: bytes | None = None
-        self._bytes = whole
+    _bytes: BatchBytes
+    queue: QueueNumber
+    low: int
+    high: int
+    durable: bool
+    written: bytes | None = None
 
     def __len__(self) -> int:
         return self.high - self.low
@@ -137,6 +143,10 @@ def first_deliveries(
     """The deliveries of some frames of a batch, one by one, for the first time."""
     frames, first, at = batch.frames, batch.first, batch.at
     starts, packed, heads, payloads = frames.starts, frames.packed, batch.heads, batch.payloads
+    if high - low == 1:
+        event = frames.events[low]
+        offset, numbers = Offset(first + event if durable else 0), packed[starts[low] : starts[high]]
+        return [Deliver(queue, offset, 1, at, numbers, Raw(heads[event]), payloads[event])]
     return [
         Deliver(
             queue,
@@ -149,3 +159,33 @@ def first_deliveries(
         )
         for frame, event in enumerate(frames.events[low:high], low)
     ]
+
+
+def encode_all(messages: Iterable[Outgoing], most: int = MAX_FRAME) -> bytes:
+    """The frames of what a broker sends, runs of deliveries included. Raises as `encode`."""
+    parts: list[bytes] = []
+    between: list[Any] = []
+    for message in messages:
+        if type(message) is DeliveryRun:
+            written = message.frames() if most == MAX_FRAME else None
+            if written is None:
+                between += message.deliveries()
+                continue
+            if between:
+                parts.append(encode(between, most))
+                between = []
+            parts.append(written)
+        else:
+            between.append(message)
+    if between:
+        parts.append(encode(between, most))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def one_by_one(messages: Iterable[Outgoing]) -> Iterator[BrokerMessage | LinkMessage]:
+    """The same messages, with each delivery of a run as one of its own."""
+    for message in messages:
+        if isinstance(message, DeliveryRun):
+            yield from message.deliveries()
+        else:
+            yield message

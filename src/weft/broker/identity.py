@@ -1,4 +1,4 @@
-"""Who a connection is. Law: a principal has a name, and is known before anything else that the connection says is read.
+"""The identity of a connection. It is known before anything but the first message of the connection is read.
 
 The driver gives each connection a callable that knows what the transport knows (its address, its certificate) and is
 called once, with the credentials of the first message.

@@ -1,106 +1,129 @@
-"""The invariants of a whole broker, checked one by one. Law: none of them is ever broken between two calls."""
+"""The invariants of a whole broker. None of them is ever broken between two calls."""
 
 from __future__ import annotations
 
-from weft.broker.lossy_queue import LossyQueue
+from weft.broker.after_commit import ConfirmationDue
+from weft.broker.parts import BrokerParts
 from weft.broker.queue import Queue
-from weft.broker.state import BrokerState
+from weft.broker.transient_queue import TransientQueue
+from weft.log.base import Offset
+from weft.log.codec import SeatOwners, open_offsets
 from weft.routing.table import About
 
 
-def check(state: BrokerState) -> None:
-    """Raise AssertionError if an invariant is broken."""
-    assert state.end <= state.next
-    assert state.pending or state.end == state.next, "offsets are on their way, but no group is"
-    tickets = [group.ticket for group in state.pending]
-    assert tickets == sorted(set(tickets))
-    assert not state.draft.attributes
-    assert state.draft.is_empty
-    _check_sessions(state)
-    _check_queues(state)
-    _check_connections(state)
-    _check_links(state)
-    state.tail.check()
-    slots = [sub.slot for session in state.sessions.values() for sub in session.subs.values()]
-    private = [
-        sub.slot
-        for session in state.sessions.values()
-        for sub in session.subs.values()
-        if not (isinstance(sub.queue, Queue) and sub.queue.share)
-    ]
-    assert len(set(private)) == len(private), "two subscriptions have one slot"
-    shared = [member.slot for member in state.shared_members.values()]
-    assert set(slots) <= {*private, *shared}
-    state.seats.check([*private, *shared])
+class Invariants:
+    """Checks the parts of a broker against each other. Each method raises AssertionError if something is broken."""
 
+    def __init__(self, parts: BrokerParts) -> None:
+        self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
+        self._recent, self._matcher, self._neighbours = parts.recent, parts.matcher, parts.neighbours
 
-def _check_sessions(state: BrokerState) -> None:
-    for name, session in state.names.items():
-        assert session.name == name
-        assert state.sessions[session.id] is session
-    for session in state.sessions.values():
-        assert session.connection is None or session.connection in state.connections
-        assert session.durable or session.connection is not None, "a session without a name outlives its connection"
-        for number, sub in session.subs.items():
-            assert sub.number == number
-            assert any(queue is sub.queue for queue in session.queues.values())
-            if isinstance(sub.queue, Queue) and not sub.queue.share:
-                assert sub.seat is not None
-                assert sub.queue.members[sub.seat] == number
-        for number_, queue in session.queues.items():
-            if isinstance(queue, LossyQueue):
-                queue.check()
-                assert queue.members
-                assert queue.connection.id == session.connection
-            else:
-                assert queue in state.queues
-                assert queue.share or queue.number == number_
+    def check(self) -> None:
+        """Check everything."""
+        journal, by_id = self._journal, self._sessions.by_id
+        assert journal.end <= journal.next
+        assert journal.groups or journal.end == journal.next, "offsets are on their way, but no group is"
+        for group in journal.groups:
+            assert not group.has_events or all(isinstance(each, ConfirmationDue) for each in group.waiting)
+        tickets = [group.ticket for group in journal.groups]
+        assert tickets == sorted(set(tickets))
+        write = journal.write
+        for part in (write.attributes, write.changes, write.batches, write.watermarks):
+            assert not part, "the pending write was not stored"
+        self._check_sessions()
+        self._check_queues()
+        self._check_connections()
+        self._check_links()
+        self._recent.check()
+        subs = [sub for session in by_id.values() for sub in session.subs.values()]
+        private = [sub.slot for sub in subs if not sub.queue.share]
+        assert len(set(private)) == len(private), "two subscriptions have one slot"
+        shared = [member.slot for member in self._queues.shared_members.values()]
+        assert {sub.slot for sub in subs} <= {*private, *shared}
+        self._matcher.check([*private, *shared])
 
+    def _check_sessions(self) -> None:
+        sessions = self._sessions
+        for name, session in sessions.by_name.items():
+            assert session.name == name
+            assert sessions.by_id[session.id] is session
+        for session in sessions.by_id.values():
+            assert session.connection is None or session.connection in sessions.connections
+            assert session.durable or session.connection is not None, "a session without a name outlives its connection"
+            for number, sub in session.subs.items():
+                assert sub.number == number
+                assert any(queue is sub.queue for queue in session.queues.values())
+                if isinstance(sub.queue, Queue) and not sub.queue.share:
+                    assert sub.consumer_id is not None
+                    assert sub.queue.members[sub.consumer_id] == number
+            for number_, queue in session.queues.items():
+                if isinstance(queue, TransientQueue):
+                    queue.check()
+                    assert queue.members
+                    assert queue.connection.id == session.connection
+                else:
+                    assert queue in self._queues.all
+                    assert queue.share or queue.number == number_
 
-def _check_queues(state: BrokerState) -> None:
-    seats: set[int] = set()
-    for queue in state.queues:
-        queue.check(state.end, state.next)
-        assert queue.seat not in seats
-        seats.add(queue.seat)
-        assert queue.members, "a queue without subscriptions is kept"
-        assert seats.isdisjoint(queue.members)
-        assert all(seat < state.next_seat for seat in (queue.seat, *queue.members))
-        for flight in queue.flights:
-            queue_, flight_ = state.connections[flight.connection].flights[flight.queue_number]
-            assert queue_ is queue
-            assert flight_ is flight
-        assert len(queue.flights) <= 1 or queue.share
-        if queue.share:
-            known = state.shared.get((queue.owner, queue.share))
-            assert known is queue or not queue.flights, "a shared queue that is leaving has a consumer"
-            assert known is not queue or set(queue.members) == {state.shared_members[queue].seat}
-    assert set(state.shared_members) == set(state.shared.values())
+    def _check_queues(self) -> None:
+        journal, queues = self._journal, self._queues
+        ids: set[int] = set()
+        for queue in queues.all:
+            queue.check(journal.end, journal.next)
+            assert queue.consumer_id not in ids
+            ids.add(queue.consumer_id)
+            assert queue.members, "a queue without subscriptions is kept"
+            assert ids.isdisjoint(queue.members)
+            assert all(each < journal.next_consumer for each in (queue.consumer_id, *queue.members))
+            for window in queue.windows:
+                queue_, window_ = self._sessions.connections[window.connection].windows[window.queue_number]
+                assert queue_ is queue
+                assert window_ is window
+            assert len(queue.windows) <= 1 or queue.share
+            if queue.share:
+                known = queues.shared.get((queue.owner, queue.share))
+                assert known is queue or not queue.windows, "a shared queue that is leaving has a consumer"
+                assert known is not queue or set(queue.members) == {queues.shared_members[queue].consumer_id}
+        assert set(queues.shared_members) == set(queues.shared.values())
+        self._check_backlog([queue for queue in queues.all if queue.counted and not queue.live])
 
+    def _check_backlog(self, queues: list[Queue]) -> None:
+        """What waits for each queue is what the log has for it."""
+        found = {int(queue.consumer_id): 0 for queue in queues}
+        starts = {int(queue.consumer_id): max(queue.cursor, queue.replay_until) for queue in queues}
+        skips = {int(queue.consumer_id): queue.skip for queue in queues}
+        owners = SeatOwners({member: queue.consumer_id for queue in queues for member in queue.members})
+        lowest = min(starts.values(), default=self._journal.end)
+        for column in self._journal.log.seats(Offset(lowest), self._journal.end - lowest):
+            for owner, offsets in owners.own(column):
+                stored = offsets[: offsets.searchsorted(self._journal.end)]
+                found[owner] += len(open_offsets(stored, starts[owner], skips[owner]))
+        for queue in queues:
+            assert queue.unsent == found[queue.consumer_id], "the events that wait for a queue are miscounted"
 
-def _check_connections(state: BrokerState) -> None:
-    for connection in state.connections.values():
-        session = connection.session
-        if session is None:
-            assert not connection.flights
-            assert connection.link is None or connection.link.connection is connection
-            continue
-        assert session.connection == connection.id
-        for number, (queue, flight) in connection.flights.items():
-            assert session.queues.get(number) is queue or queue.leaving == queue.members.keys()
-            assert flight in queue.flights
+    def _check_connections(self) -> None:
+        for connection in self._sessions.connections.values():
+            session = connection.session
+            if session is None:
+                assert not connection.windows
+                assert connection.link is None or connection.link.connection is connection
+                continue
+            assert session.connection == connection.id
+            for number, (queue, window) in connection.windows.items():
+                assert session.queues.get(number) is queue or queue.leaving == queue.members.keys()
+                assert window in queue.windows
 
-
-def _check_links(state: BrokerState) -> None:
-    table = state.seats.table
-    seats = [seat for each in state.neighbours.values() for seat in (each.seat, each.lane.cold_seat)]
-    assert len(set(seats)) == len(seats)
-    assert all(seat < state.next_seat for seat in seats)
-    for peer, neighbour in state.neighbours.items():
-        assert neighbour.peer == peer
-        assert neighbour.got <= neighbour.received
-        connection = neighbour.connection
-        assert connection is None or state.connections[connection.id] is connection
-        neighbour.lane.check(state.next)
-        neighbour.receiver.check()
-        neighbour.sender.check((len(table.told(peer)), len(table.told(peer, About.ADVERTISEMENTS))))
+    def _check_links(self) -> None:
+        table, journal = self._matcher.table, self._journal
+        windows = [neighbour.window for neighbour in self._neighbours.values()]
+        ids = [each for window in windows for each in (window.link_id, window.unsynced_id)]
+        assert len(set(ids)) == len(ids)
+        assert all(each < journal.next_consumer for each in ids)
+        for peer, neighbour in self._neighbours.items():
+            assert neighbour.peer == peer
+            assert neighbour.got <= neighbour.received
+            connection = neighbour.connection
+            assert connection is None or self._sessions.connections[connection.id] is connection
+            neighbour.window.check(journal.next)
+            neighbour.receiver.check()
+            neighbour.sender.check((len(table.told(peer)), len(table.told(peer, About.ADVERTISEMENTS))))

@@ -1,11 +1,13 @@
-"""What one client may take of a broker. Law: past a limit a request is refused with a sentence that names the limit;
-no limit slows down anybody else.
+"""Limits of what one client may use, and refusals: requests and events that cannot be granted.
+
+A request beyond a limit is refused with a message that names the limit; no limit slows down other clients.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.errors import AccessError, EventError, FilterError, LocalProtocolError
 from weft.language.lexer import MAX_TEXT
 
 
@@ -27,7 +29,7 @@ class ClientLimits:
     # of queues
     window_events: int = 1_000  # unacknowledged deliveries of one queue to one connection, at most
     window_bytes: int = 1 << 20
-    lag: int = 1 << 40  # offsets that a durable queue may be behind
+    lag: int = 1 << 40  # events of its own that a durable queue may be behind
     held: int = 10_000  # events that a queue that is not durable may hold for a slow connection
     held_bytes: int = 16 << 20
     failures: int = 5  # negative acknowledgements that make a dead letter
@@ -51,10 +53,10 @@ class ClientLimits:
     link_events: int = 4_096  # unacknowledged events
     link_bytes: int = 4 << 20
     link_frames: int = 16  # unacknowledged control frames
-    link_control: int = 20_000  # items that may wait to be told; with more, the neighbour is told anew what differs
+    link_control: int = 20_000  # items that may wait to be sent; beyond that, a resync sends the differences
     link_lag: int = 1 << 40  # offsets that a neighbour may be behind; one that is further behind is detached
     heartbeat: int = 5_000_000
-    link_silence: int = 20_000_000  # a link on which nothing was heard for longer is closed
+    link_silence: int = 20_000_000  # a link on which nothing was received for longer is closed
     digests: int = 6  # heartbeats between two comparisons with a neighbour
     audit: int = 64  # items that are compared with their hashes at each heartbeat
     explain: int = 2_000_000  # that another broker has for its answer to where an event goes
@@ -85,3 +87,28 @@ class TokenBucket:
             return False
         self._left -= 1
         return True
+
+
+class RefusalError(Exception):
+    """A request or an event that cannot be granted, with a code for it."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+REFUSALS = (RefusalError, FilterError, AccessError, LocalProtocolError)  # what a request may raise
+
+
+def refusal_code(error: Exception) -> str:
+    """The code of a refusal.
+
+    >>> refusal_code(AccessError("no")), refusal_code(RefusalError("limit", "too many"))
+    ('access', 'limit')
+    """
+    if isinstance(error, RefusalError):
+        return error.code
+    for kind, code in ((FilterError, "filter"), (AccessError, "access"), (EventError, "event")):
+        if isinstance(error, kind):
+            return code
+    return "table"

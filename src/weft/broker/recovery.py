@@ -1,5 +1,7 @@
-"""A broker as it was. Law: after a restart every durable session, queue and subscription is what its rows say; what was
-delivered and not acknowledged is delivered again, with an attempt above 1.
+"""Recovery: a broker as the rows of its log describe it.
+
+After a restart every durable session, queue and subscription is what its rows say. What was delivered and not
+acknowledged is delivered again, with an attempt above 1.
 """
 
 from __future__ import annotations
@@ -7,126 +9,147 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.algebra.bulk import columns_of_texts
-from weft.broker.advertising import client_number, seat_of
-from weft.broker.announcing import Announcing
-from weft.broker.event_reader import EventReader
-from weft.broker.link_rows import SETTINGS, heard
-from weft.broker.linking import Linking
-from weft.broker.messages import SubNumber
-from weft.broker.queue import Queue
-from weft.broker.row_options import SHARED, MemberOptions, QueueOptions, queue_of, read_options
-from weft.broker.sessions import ClientSubscription, Session
-from weft.broker.state import BrokerState
+from weft.broker.advertisements import split_id
+from weft.broker.links.links import Links
+from weft.broker.links.neighbour import TABLE_SETTINGS, received_interest
+from weft.broker.moves.moves import Moves
+from weft.broker.parts import BrokerParts
+from weft.broker.queue import SHARED, MemberOptions, Queue, QueueOptions, queue_of, read_options
+from weft.broker.sessions import ClientQueue, ClientSubscription, Session
 from weft.errors import FilterError, LogError
 from weft.index.base import SubId
 from weft.language.ast import Filter
+from weft.language.predicate import Predicates
 from weft.language.text import parse_many
 from weft.log.base import Offset, SeatId, State, SubRow
+from weft.protocol.messages import SubNumber
 from weft.routing.table import ClientId, Kept
 
 
-def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linking, announcing: Announcing) -> None:
-    """Take back what the log has, before any connection comes. Raises LogError for rows that do not fit together.
+class Recovery:
+    """Takes back what the log has, before any connection comes."""
 
-    The table has all local subscriptions and everything that neighbours told before it tells anybody anything.
-    """
-    for row in kept.sessions.values():
-        session = Session(row.id, row.name, row.owner, state.bucket_of(row.owner))
-        session.epoch, session.expires = row.epoch, row.expires
-        session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
-        state.sessions[session.id] = state.names[session.name] = session
-    queues: dict[int, Queue] = {}
-    replays: dict[int, Queue] = {}
-    members: list[tuple[SubRow, MemberOptions]] = []
-    for row_ in kept.subs.values():
-        options = read_options(row_)
-        if isinstance(options, MemberOptions):
-            members.append((row_, options))
-        else:
-            queues[row_.seat] = _queue(state, row_, options, kept)
-            if options.replay and row_.floor < row_.since:
-                replays[options.replay] = queues[row_.seat]
-    adverts = _adverts(state, kept)
-    _subscriptions(state, queues, members, kept, adverts)
-    for seat, queue in replays.items():
-        if seat not in queue.members:  # who asked for older events has left
+    def __init__(self, parts: BrokerParts, links: Links, moves: Moves, predicates: Predicates) -> None:
+        self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
+        self._reader, self._matcher, self._completion = parts.reader, parts.matcher, parts.completion
+        self._links, self._moves, self._predicates = links, moves, predicates
+
+    def restore(self, kept: State) -> None:
+        """Restore everything. Raises LogError for rows that do not fit together.
+
+        The table has all local subscriptions and everything that neighbours sent before it sends anything.
+        """
+        sessions = self._sessions
+        for row in kept.sessions.values():
+            session = Session(row.id, row.name, row.owner, sessions.bucket_of(row.owner))
+            session.epoch, session.expires = row.epoch, row.expires
+            session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
+            sessions.by_id[session.id] = sessions.by_name[session.name] = session
+        left = self._moves.restore(kept)
+        queues: dict[int, Queue] = {}
+        replays: dict[int, Queue] = {}
+        members: list[tuple[SubRow, MemberOptions]] = []
+        for row_ in kept.subs.values():
+            options = read_options(row_)
+            if (options.queue if isinstance(options, MemberOptions) else row_.seat) in left:
+                continue  # it has left with its session
+            if isinstance(options, MemberOptions):
+                members.append((row_, options))
+            else:
+                queues[row_.seat] = self._queue(row_, options, kept)
+                if options.replay and row_.floor < row_.since:
+                    replays[options.replay] = queues[row_.seat]
+        adverts = self._adverts(kept)
+        self._subscriptions(queues, members, kept, adverts)
+        self._moves.arrivals.restored()
+        for consumer, queue in replays.items():
+            self._replay(SeatId(consumer), queue)
+        if kept.links:
+            self._links.restore(kept)
+        if self._links.reach.name:  # it may have had neighbours, which clients still wait for
+            self._completion.restored()
+
+    def _replay(self, consumer: SeatId, queue: Queue) -> None:
+        """A queue begins with events that are older than its subscription."""
+        if consumer not in queue.members:  # the subscription that asked for them has ended
             queue.advance(max(queue.cursor, queue.replay_until))
             queue.replay_until = Offset(0)
-            continue
-        sub = state.sessions[queue.session].subs[queue.members[SeatId(seat)]]  # type: ignore[index]
-        reader.replays[queue] = SeatId(seat), state.read(sub.text)
-    if kept.links:
-        linking.restore(kept)
-    if linking.reach.name:  # it may have had neighbours, which clients still wait for
-        announcing.restored()
+            return
+        assert queue.session is not None
+        sub = self._sessions.by_id[queue.session].subs[queue.members[consumer]]
+        self._reader.replays[queue] = consumer, self._filters([sub.text])[0]
 
+    def _adverts(self, kept: State) -> dict[ClientId, dict[SubId, Filter]]:
+        """The advertisements of each session."""
+        found: dict[ClientId, dict[SubId, Filter]] = {}
+        journal = self._journal
+        for advert in kept.adverts.values():
+            consumer, number = split_id(advert.id)
+            journal.next_consumer = SeatId(max(journal.next_consumer, consumer + 1))
+            owner = self._sessions.by_id.get(advert.session)
+            if owner is None:
+                raise LogError(f"advertisement {advert.id} in the log belongs to no session")
+            found.setdefault(ClientId(str(owner.id)), {})[SubId(advert.id)] = self._filters([advert.filter])[0]
+            owner.adverts[number] = advert.id, advert.filter
+        return found
 
-def _adverts(state: BrokerState, kept: State) -> dict[ClientId, dict[SubId, Filter]]:
-    """The advertisements of each session."""
-    found: dict[ClientId, dict[SubId, Filter]] = {}
-    for advert in kept.adverts.values():
-        state.next_seat = SeatId(max(state.next_seat, seat_of(advert.id) + 1))
-        owner = state.sessions.get(advert.session)
-        if owner is None:
-            raise LogError(f"advertisement {advert.id} in the log belongs to no session")
-        found.setdefault(ClientId(str(owner.id)), {})[SubId(advert.id)] = _filters(state, [advert.filter])[0]
-        owner.adverts[client_number(advert.id)] = advert.id, advert.filter
-    return found
+    def _filters(self, texts: Sequence[str]) -> list[Filter]:
+        """Filters that were stored. Raises LogError: one may call a predicate that this process does not have, or be
+        beyond a limit that was higher when it was added.
+        """
+        try:
+            return parse_many(texts, self._predicates)
+        except FilterError as error:
+            raise LogError(
+                f"a filter in the log cannot be read: {error}; start the broker with the predicates and "
+                "the limits (weft.model.limits.LIMITS) that it had before"
+            ) from None
 
-
-def _filters(state: BrokerState, texts: Sequence[str]) -> list[Filter]:
-    """Filters that were stored. Raises LogError: one may call a predicate that this process does not have, or be beyond
-    a limit that was higher when it was added.
-    """
-    try:
-        return parse_many(texts, state.predicates)
-    except FilterError as error:
-        raise LogError(
-            f"a filter in the log cannot be read: {error}; start the broker with the predicates and "
-            "the limits (weft.model.limits.LIMITS) that it had before"
-        ) from None
-
-
-def _queue(state: BrokerState, row: SubRow, options: QueueOptions, kept: State) -> Queue:
-    queue = queue_of(row, options)
-    queue.again_below = kept.next
-    queue.stored = True
-    state.queues[queue] = None
-    if queue.session is None:
-        state.shared[queue.owner, queue.share] = queue
-    else:
-        session = state.sessions.get(queue.session)
-        if session is None:
-            raise LogError(f"queue {row.number} at seat {row.seat} in the log belongs to no session")
-        session.queues[queue.number] = queue
-    return queue
-
-
-def _subscriptions(
-    state: BrokerState,
-    queues: dict[int, Queue],
-    members: list[tuple[SubRow, MemberOptions]],
-    kept: State,
-    adverts: dict[ClientId, dict[SubId, Filter]],
-) -> None:
-    """All subscriptions at once. Cost: that of the table, and some 20 us each."""
-    texts = [row.filter for row, _ in members]
-    try:
-        homes = [queues[options.queue] for _, options in members]
-    except KeyError as error:
-        raise LogError(f"a subscription in the log belongs to queue seat {error}, which is not there") from None
-    numbers = [SubNumber(row.number) for row, _ in members]
-    seats = [row.seat for row, _ in members]
-    filters = _filters(state, texts)
-    boxes = columns_of_texts(texts, state.seats.table.schema, state.predicates)
-    slots = state.seats.add_many(boxes, seats, homes, numbers)
-    settings = kept.meta.get(SETTINGS, b"").decode()
-    links = heard(kept, state.seats.table.codec)
-    state.seats.table.restore(Kept(dict(zip(slots, filters, strict=True)), adverts, links, settings))
-    for (row, _), slot, queue in zip(members, slots, homes, strict=True):
-        sub = ClientSubscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)
-        queue.members[row.seat] = sub.number
-        if row.session == SHARED:
-            state.shared_members[queue] = sub
+    def _queue(self, row: SubRow, options: QueueOptions, kept: State) -> Queue:
+        queue = queue_of(row, options)
+        queue.again_below = kept.next
+        queue.stored = True
+        queue.counted = max(queue.cursor, queue.replay_until) >= kept.next
+        self._queues.all[queue] = None
+        if queue.session is None:
+            self._queues.shared[queue.owner, queue.share] = queue
         else:
-            state.sessions[row.session].subs[sub.number] = sub
+            session = self._sessions.by_id.get(queue.session)
+            if session is None:
+                raise LogError(f"queue {row.number} at seat {row.seat} in the log belongs to no session")
+            session.queues[queue.number] = queue
+        return queue
+
+    def _subscriptions(
+        self,
+        queues: dict[int, Queue],
+        members: list[tuple[SubRow, MemberOptions]],
+        kept: State,
+        adverts: dict[ClientId, dict[SubId, Filter]],
+    ) -> None:
+        """All subscriptions at once. Cost: that of the table, and some 20 us each."""
+        texts = [row.filter for row, _ in members]
+        try:
+            homes = [queues[options.queue] for _, options in members]
+        except KeyError as error:
+            raise LogError(f"a subscription in the log belongs to queue seat {error}, which is not there") from None
+        numbers = [SubNumber(row.number) for row, _ in members]
+        consumers = [row.seat for row, _ in members]
+        matched: list[ClientQueue] = [*homes]  # the queues that match: while a session comes, others collect for it
+        for at, seat, collector in self._moves.arrivals.collecting([row for row, _ in members]):
+            consumers[at], matched[at] = seat, collector
+            collector.members[seat] = numbers[at]
+        table = self._matcher.table
+        filters = self._filters(texts)
+        boxes = columns_of_texts(texts, table.schema, self._predicates)
+        slots = self._matcher.add_many(boxes, consumers, matched, numbers)
+        settings = kept.meta.get(TABLE_SETTINGS, b"").decode()
+        links = received_interest(kept, table.codec)
+        table.restore(Kept(dict(zip(slots, filters, strict=True)), adverts, links, settings))
+        for (row, _), slot, queue in zip(members, slots, homes, strict=True):
+            sub = ClientSubscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)
+            queue.members[row.seat] = sub.number
+            if row.session == SHARED:
+                self._queues.shared_members[queue] = sub
+            else:
+                self._sessions.by_id[row.session].subs[sub.number] = sub

@@ -1,35 +1,45 @@
-"""Access rules are filters. Laws: a principal may subscribe iff its rules together cover the filter, and publish iff
-one of its rules matches the event; so whatever is delivered matches a rule of its subscriber.
+"""Access rules, which are filters.
+
+Law: a principal may subscribe iff its rules together cover the filter, and publish iff one of its rules matches the
+event. So whatever is delivered matches a rule of its subscriber.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain, product
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from weft.algebra.box import Box, NormalForm, universe
 from weft.algebra.budget import Budget
 from weft.algebra.relate import as_form, covers, overlaps
+from weft.broker.personal_rules import is_personal, personal_texts
 from weft.errors import AccessError, FilterTooComplexError
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
+from weft.log.base import NEVER, Offset
 from weft.model.event import Event
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 
-Right = Literal["status", "dead-letters", "history", "link"]  # what a principal may do besides
+if TYPE_CHECKING:
+    from weft.broker.sessions import ClientSubscription, Session
+
+Right = Literal["status", "dead-letters", "history", "link", "operate"]  # what a principal may do besides
 
 _RIGHTS: dict[Right, str] = {
     "status": "to read the broker's status",
     "dead-letters": "to list, retry or drop dead letters",
     "history": "to read older events with since=",
     "link": "to link a broker",
+    "operate": "to disconnect clients, detach links or change subscriptions of others",
 }
 ALL_RIGHTS = frozenset(_RIGHTS)
 
+_MOST_PERSONAL = 1_000  # principals without rules of their own whose rules are kept
 _FAR = 1 << 20, 0  # when nothing could be compared
 
 
@@ -57,6 +67,8 @@ class Grant:
 
     def __init__(self, rights: Rights, schema: Schema | None = None, predicates: Predicates = NO_PREDICATES) -> None:
         self.rights = rights
+        self.reads_all = rights.subscribe is None  # whether every event may be delivered
+        self.publishes_all = rights.publish is None  # whether every event may be published
         self._schema = schema
         self._subscribe = [parse(text, predicates) for text in rights.subscribe or ()]
         self._publish = [parse(text, predicates) for text in rights.publish or ()]
@@ -65,11 +77,6 @@ class Grant:
         self._wide = NormalForm(tuple(chain.from_iterable(form.boxes for form in self._forms)), schema)
 
     # -- subscribers ----------------------------------------------------------------------------------
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether every event may be delivered."""
-        return self.rights.subscribe is None
 
     def check_subscribe(self, wanted: Filter) -> None:
         """Raise AccessError unless the rules cover a filter."""
@@ -104,11 +111,6 @@ class Grant:
 
     # -- publishers -----------------------------------------------------------------------------------
 
-    @property
-    def publishes_all(self) -> bool:
-        """Whether every event may be published."""
-        return self.rights.publish is None
-
     def check_publish(self, attributes: Mapping[str, Any]) -> None:
         """Raise AccessError unless a rule matches an event."""
         if not self.publishes_all and not _any_matches(self._publish, attributes):
@@ -133,6 +135,9 @@ class Rules:
     >>> rules = Rules({"analyst": Rights(publish=())}, default=NOTHING)
     >>> rules.of("analyst").publishes_all, rules.of("analyst") is rules.of("analyst")
     (False, True)
+    >>> everybody = Rules(default=Rights(subscribe=("owner = '{me}'",)))
+    >>> everybody.of("ann").rights.subscribe
+    ("owner = 'ann'",)
     """
 
     def __init__(
@@ -142,16 +147,51 @@ class Rules:
         schema: Schema | None = None,
         predicates: Predicates = NO_PREDICATES,
     ) -> None:
-        self._default = Grant(default or Rights(), schema, predicates)
-        self._grants = {principal: Grant(each, schema, predicates) for principal, each in (rights or {}).items()}
+        self._schema, self._predicates = schema, predicates
+        self._default = default or Rights()
+        self.default = self._grant(self._default, "")
+        self.grants = {principal: self._grant(each, principal) for principal, each in (rights or {}).items()}
+        self.is_personal = is_personal(self._default.subscribe) or is_personal(self._default.publish)
+        self._personal: dict[str, Grant] = {}  # the default for some principals, where it names whoever it is for
 
     def of(self, principal: str) -> Grant:
-        """The rules of a principal."""
-        return self._grants.get(principal, self._default)
+        """The rules of a principal. Cost: O(1), and that of reading them now and then, where rules have `{me}`."""
+        known = self.grants.get(principal)
+        if known is not None:
+            return known
+        if not self.is_personal:
+            return self.default
+        known = self._personal.pop(principal, None) or self._grant(self._default, principal)
+        self._personal[principal] = known
+        if len(self._personal) > _MOST_PERSONAL:
+            del self._personal[next(iter(self._personal))]
+        return known
+
+    def _grant(self, rights: Rights, principal: str) -> Grant:
+        subscribe = personal_texts(rights.subscribe, principal, self._predicates)
+        publish = personal_texts(rights.publish, principal, self._predicates)
+        return Grant(Rights(subscribe, publish, rights.further), self._schema, self._predicates)
 
     def principals(self) -> Iterable[str]:
         """Those that have rules of their own."""
-        return sorted(self._grants)
+        return sorted(self.grants)
+
+
+class Access:
+    """The rules in force in one broker, and the subscriptions that are still to be checked against them."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.unchecked: deque[tuple[Session | None, ClientSubscription]] = deque()  # None: of a shared queue
+
+    def of(self, principal: str) -> Grant:
+        """The rules of a principal."""
+        return self.rules.of(principal)
+
+    def recheck(self, session: Session | None, sub: ClientSubscription) -> None:
+        """A subscription may not be allowed any more; until that is known, each event for it is checked."""
+        self.unchecked.append((session, sub))
+        sub.queue.recheck = Offset(NEVER)
 
 
 def _any_matches(rules: list[Filter], attributes: Mapping[str, Any]) -> bool:

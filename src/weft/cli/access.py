@@ -1,4 +1,4 @@
-"""`weft access`: files of access rules. No logic of its own: `weft.net.access_file` and `weft.broker.rules` have it."""
+"""`weft access`: files of access rules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check(
     """
     from weft.errors import OptionError
     from weft.language.text import parse
-    from weft.net.access_file import read_access
+    from weft.server.security.access_file import read_access
 
     rules = read_access(file)
     if principal is None:

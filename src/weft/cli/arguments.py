@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from weft.cli.input_files import read_bytes
 from weft.errors import EventError, FilterError
 from weft.language.ast import Filter
 from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
 from weft.model.cloudevents import from_cloudevent
-from weft.model.event import Event
+from weft.model.event import Event, ignored_lists
+from weft.model.lists import AttributeValue
 from weft.model.schema import Schema
 from weft.model.value import Type, Value, from_micros, parse_timestamp
 
@@ -51,14 +59,18 @@ def read_predicates(taxonomy: Path | None) -> Predicates:
     return Predicates([] if taxonomy is None else [IsA(Taxonomy.load(taxonomy))])
 
 
-def read_event(given: str, schema: Schema | None = None) -> Event:
+def read_event(given: str, schema: Schema | None = None, ignored: Counter[str] | None = None) -> Event:
     """The event of a JSON object or CloudEvent, or of `@file`; a schema says what is a timestamp. Raises EventError.
+
+    The lists that are ignored are added to `ignored`.
 
     >>> read_event('{"magnitude": 6.1, "time": "2018-02-04"}')["time"]
     datetime.datetime(2018, 2, 4, 0, 0, tzinfo=datetime.timezone.utc)
     """
     try:
-        text = Path(given[1:]).read_text(encoding="utf-8-sig") if given.startswith("@") else given
+        text = given
+        if given.startswith("@"):
+            text = read_bytes(given[1:], lambda: b"", EventError).decode("utf-8-sig")
         tree = json.loads(text)
     except UnicodeDecodeError:
         raise EventError(f"{given[1:]} is not valid UTF-8; convert it first") from None
@@ -69,16 +81,48 @@ def read_event(given: str, schema: Schema | None = None) -> Event:
     if "specversion" in tree:
         return from_cloudevent(text, schema)
     event = Event.of(tree)
+    if ignored is not None:
+        ignored.update(ignored_lists(tree))
     if schema is None:
         return event
     declared = (attribute.name for attribute in schema.attributes if attribute.type is Type.TIMESTAMP)
-    moments = {name: _moment(event[name]) for name in declared if isinstance(event[name], str)}
+    moments = {name: _moments(event[name]) for name in declared if isinstance(event[name], str | list)}
     return schema.conform(Event({**event.attributes, **moments}))
 
 
-def _moment(value: Value | None) -> Value:
-    """The instant that a text names; what names none stays text, which is of another type and so absent."""
+_AGE = re.compile(r"(\d{1,6})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def read_position(text: str | None, option: str) -> int | datetime | None:
+    """A place in a log: an offset, a time, or an age such as 30m. Raises BadParameter.
+
+    >>> read_position("17", "--since"), read_position("2026-11-16T12:00", "--since").hour
+    (17, 12)
+    """
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    if (age := _AGE.fullmatch(text)) is not None:
+        return datetime.now(UTC) - timedelta(seconds=int(age[1]) * _SECONDS[age[2]])
     try:
-        return from_micros(parse_timestamp(str(value)))
+        return from_micros(parse_timestamp(text))
     except ValueError:
-        return str(value)
+        wanted = "an offset, a time such as 2026-11-16T12:00, or an age such as 30m"
+        raise typer.BadParameter(f"{option} is {wanted}, not {text!r}") from None
+
+
+def _moments(value: Any) -> AttributeValue:
+    """The instants that a text, or those of a list, name; what names none stays text, which is of another type."""
+    if isinstance(value, list):
+        return [_moment(each) if isinstance(each, str) else each for each in value]
+    return _moment(value)
+
+
+def _moment(text: str) -> Value:
+    """The instant that a text names, or the text."""
+    try:
+        return from_micros(parse_timestamp(text))
+    except ValueError:
+        return text

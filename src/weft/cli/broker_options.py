@@ -1,4 +1,4 @@
-"""How commands reach a broker: the options that they share. Law: a token is never part of a command line."""
+"""The options by which commands reach a broker. A token is never part of a command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 from weft.errors import OptionError
 
 if TYPE_CHECKING:
-    from weft.net.client_sync import SyncClient
+    from weft.client.sync import SyncClient
 
-Brokers = Annotated[
+BrokerArguments = Annotated[
     list[str] | None,
     typer.Option(
         "--broker",
@@ -51,7 +51,7 @@ def client_of(
     name: str = "",
 ) -> SyncClient:
     """A client with these options; to be used in `with`. Raises OptionError."""
-    from weft.net.client_sync import connect_sync
+    from weft.client.sync import connect_sync
 
     token = os.environ.get("WEFT_TOKEN") or None
     if token_file is not None:

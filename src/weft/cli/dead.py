@@ -1,23 +1,22 @@
-"""`weft dead`: events that a subscriber failed to handle. No logic of its own: `weft.net.client_sync` has it."""
+"""`weft dead`: events that a subscriber failed to handle."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
+from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
 from weft.cli.shell import AsJson, Commands, console, emit, say
 
 if TYPE_CHECKING:
-    from weft.net.client_sync import SyncClient
+    from weft.client.sync import SyncClient
 
 dead = typer.Typer(cls=Commands, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)]
 Shared = Annotated[bool, typer.Option("--shared", help="The name is shared by several consumers.")]
-Offsets = Annotated[
+_Offsets = Annotated[
     list[int] | None, typer.Argument(metavar="OFFSET", help="The offsets of the letters.", show_default=False)
 ]
 All = Annotated[bool, typer.Option("--all", help="All letters.")]
@@ -28,7 +27,7 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Name,
     shared: Shared = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 100,
-    brokers: Brokers = None,
+    brokers: BrokerArguments = None,
     token_file: TokenFile = None,
     authority: Authority = None,
     certificate: Certificate = None,
@@ -43,7 +42,7 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.cli.event_rows import plain
 
     with client_of(brokers, token_file, authority, certificate) as client:
-        letters = client.dead(name, shared=shared, limit=limit)
+        letters = client.dead_letters.list(name, shared=shared, limit=limit)
     if as_json:
         emit(
             [
@@ -60,7 +59,8 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
         )
         return
     from rich.table import Table
-    from rich.text import Text
+
+    from weft.cli.terminal import cell, json_text
 
     if not letters:
         say(f"{name} has no dead letters")
@@ -72,19 +72,19 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
             str(each.failures),
             each.reason,
             f"{each.died_at:%Y-%m-%d %H:%M:%S}",
-            json.dumps(plain(each.attributes), ensure_ascii=False),
+            json_text(plain(each.attributes)),
         )
-        table.add_row(*map(Text, row))
+        table.add_row(*map(cell, row))
     console().print(table)
 
 
 @dead.command()
 def retry(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Name,
-    offsets: Offsets = None,
+    offsets: _Offsets = None,
     every: All = False,
     shared: Shared = False,
-    brokers: Brokers = None,
+    brokers: BrokerArguments = None,
     token_file: TokenFile = None,
     authority: Authority = None,
     certificate: Certificate = None,
@@ -98,19 +98,17 @@ def retry(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     with client_of(brokers, token_file, authority, certificate) as client:
         wanted = _wanted(client, name, shared, offsets, every)
-        done: list[int] = []
-        for at in range(0, len(wanted), _SOME):
-            done += client.retry_dead(name, *wanted[at : at + _SOME], shared=shared)
+        done = client.dead_letters.redeliver(*wanted, name=name, shared=shared)
     _answer("delivered again", done, wanted, as_json, "the others are not dead letters, or no consumer takes them now")
 
 
 @dead.command()
 def drop(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Name,
-    offsets: Offsets = None,
+    offsets: _Offsets = None,
     every: All = False,
     shared: Shared = False,
-    brokers: Brokers = None,
+    brokers: BrokerArguments = None,
     token_file: TokenFile = None,
     authority: Authority = None,
     certificate: Certificate = None,
@@ -124,20 +122,17 @@ def drop(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     with client_of(brokers, token_file, authority, certificate) as client:
         wanted = _wanted(client, name, shared, offsets, every)
-        done: list[int] = []
-        for at in range(0, len(wanted), _SOME):
-            done += client.drop_dead(name, *wanted[at : at + _SOME], shared=shared)
+        done = client.dead_letters.discard(*wanted, name=name, shared=shared)
     _answer("removed", done, wanted, as_json, "the others are not dead letters")
 
 
-_SOME = 500  # letters in one request
 _MOST = 1_000_000  # letters with --all
 
 
 def _wanted(client: SyncClient, name: str, shared: bool, offsets: list[int] | None, every: bool) -> list[int]:
     if bool(offsets) == every:
         raise typer.BadParameter("give the offsets of the letters, as `weft dead list` shows them, or pass --all")
-    return offsets or [each.offset for each in client.dead(name, shared=shared, limit=_MOST)]
+    return offsets or [each.offset for each in client.dead_letters.list(name, shared=shared, limit=_MOST)]
 
 
 def _answer(what: str, done: list[int], wanted: list[int], as_json: bool, hint: str) -> None:

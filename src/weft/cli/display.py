@@ -1,4 +1,4 @@
-"""Facts on a console. Law: a user's text is shown unchanged: markup in it has no effect, and no table cuts it off."""
+"""Facts on a console. A user's text is shown unchanged: markup in it has no effect, and no table cuts it off."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files of events. Law: an event that cannot be read is kept with its place and the reason, and the others are still
-read; a file of another format fails as a whole.
+"""Files of events. An event that cannot be read is kept with its place and the reason, and the others are still read; a
+file of another format fails as a whole.
 
 | file | an event |
 |---|---|
@@ -14,13 +14,15 @@ one: `observed` has the types, bounds and categories of all that were read, even
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from weft.cli.arguments import read_event
 from weft.cli.filter_files import PARQUET
+from weft.cli.input_files import ParquetRows, open_table, read_bytes
 from weft.errors import EventError, SchemaError
 from weft.lint.seen_attributes import SeenAttributes
 from weft.model.event import Event
@@ -52,6 +54,7 @@ class EventFile:
     observed: Schema = field(default_factory=Schema)
     refused: list[BadEvent] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)  # lists of mappings
 
 
 def read_events(
@@ -70,7 +73,7 @@ def read_events(
     """
     suffix, found = Path(path).suffix.lower(), EventFile()
     if path == "-" or suffix not in (".csv", *PARQUET):
-        every = list(_lines(path, stdin, schema, found.refused))
+        every = list(_lines(path, stdin, schema, found))
         found.of, found.observed = len(every), _observed(every, found.notes)
         found.events = [every[at] for at in drawn(len(every), most, rng)]
     else:
@@ -88,10 +91,19 @@ def read_seen(path: str, stdin: Callable[[], bytes], schema: Schema | None) -> S
     """The attributes that the events of a file have, and their types. Raises EventError."""
     import numpy as np
 
-    rows = path != "-" and Path(path).suffix.lower() in (".csv", *PARQUET)  # then the columns say it
+    suffix = "" if path == "-" else Path(path).suffix.lower()
+    if suffix in PARQUET:
+        head = _seen(_parquet_columns(path), [])
+        if not head.num_rows:
+            raise EventError(f"{path} has no readable event: it has no rows")
+        seen = SeenAttributes.of_table(head)
+        return replace(seen, ignored=dict.fromkeys(seen.ignored, 0))  # of all rows, their number is not known
+    rows = suffix == ".csv"  # then the columns say it
     found = read_events(path, stdin, schema, np.random.default_rng(0), most=1 if rows else None)
-    columns = SeenAttributes({each.name: frozenset([each.type]) for each in found.observed.attributes})
-    return columns.merged(SeenAttributes.of_events(found.events))
+    seen = SeenAttributes.of_events(found.events)
+    if not rows:
+        return replace(seen, ignored=found.ignored)
+    return SeenAttributes({each.name: frozenset([each.type]) for each in found.observed.attributes}).merged(seen)
 
 
 def drawn(size: int, most: int | None, rng: np.random.Generator) -> list[int]:
@@ -104,9 +116,10 @@ def drawn(size: int, most: int | None, rng: np.random.Generator) -> list[int]:
 # -- JSON lines --------------------------------------------------------------------------------------
 
 
-def _lines(path: str, stdin: Callable[[], bytes], schema: Schema | None, refused: list[BadEvent]) -> Iterator[Event]:
+def _lines(path: str, stdin: Callable[[], bytes], schema: Schema | None, found: EventFile) -> Iterator[Event]:
+    refused = found.refused
     try:
-        text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
+        text = read_bytes(path, stdin, EventError).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise EventError(f"{'standard input' if path == '-' else path} is not valid UTF-8; convert it first") from None
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
@@ -115,7 +128,7 @@ def _lines(path: str, stdin: Callable[[], bytes], schema: Schema | None, refused
                 refused.append(BadEvent(f"line {number}", EventError("the event is not a JSON object")))
             continue
         try:
-            yield read_event(line, schema)
+            yield read_event(line, schema, found.ignored)
         except EventError as error:
             refused.append(BadEvent(f"line {number}", error))
 
@@ -145,14 +158,13 @@ def _observed(events: list[Event], notes: list[str]) -> Schema:
 
 
 def _parquet_rows(path: str) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import parquet
+    with open_table(path, EventError) as file:
+        return ParquetRows(file, path, EventError).table()
 
-    with Path(path).open("rb") as file:
-        try:
-            return parquet.read_table(file)
-        except pa.ArrowException as error:
-            raise EventError(f"{path} is not a Parquet file: {error}") from None
+
+def _parquet_columns(path: str) -> pa.Table:
+    with open_table(path, EventError) as file:
+        return ParquetRows(file, path, EventError).head()
 
 
 def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.Table:
@@ -167,7 +179,7 @@ def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.T
         return "skip"
 
     kinds: dict[str, pa.DataType] = dict.fromkeys(declared, pa.string())
-    with Path(path).open("rb") as file:
+    with open_table(path, EventError) as file:
         _check_utf8(file, path)
         try:
             rows = csv.read_csv(

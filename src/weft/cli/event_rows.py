@@ -1,4 +1,4 @@
-"""Events as lines of text. Law: whatever an event holds, it takes one line, without control characters."""
+"""Events as lines of text. Whatever an event contains, it takes one line, without control characters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from base64 import b64encode
 from datetime import datetime
 from typing import Any
 
+from weft.cli.terminal import json_text, shown
+from weft.client.events import SyncReceivedEvent
+from weft.client.history import HistoricEvent
 from weft.model.value import format_timestamp, to_micros
-from weft.net.received import SyncReceivedEvent
 
 _WIDEST = 24  # characters of a column
 
@@ -40,11 +42,11 @@ class EventRows:
             self._names = list(attributes)
             cells = [_shown(attributes[name]) for name in self._names]
             self._widths = [
-                min(_WIDEST, max(len(name), len(cell))) for name, cell in zip(self._names, cells, strict=True)
+                min(_WIDEST, max(len(shown(name)), len(cell))) for name, cell in zip(self._names, cells, strict=True)
             ]
-            lines.append(self._row("offset", self._names))
+            lines.append(self._row("offset", [*map(shown, self._names)]))
         cells = [_shown(attributes[name]) if name in attributes else "" for name in self._names]
-        others = [f"{_clean(name)}={_shown(value)}" for name, value in attributes.items() if name not in self._names]
+        others = [f"{shown(name)}={_shown(value)}" for name, value in attributes.items() if name not in self._names]
         lines.append("  ".join([self._row(str(offset), cells), *others]) if others else self._row(str(offset), cells))
         return lines
 
@@ -54,11 +56,7 @@ class EventRows:
 
 
 def _shown(value: Any) -> str:
-    return _clean(format_timestamp(to_micros(value)) if isinstance(value, datetime) else str(value))
-
-
-def _clean(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return shown(format_timestamp(to_micros(value)) if isinstance(value, datetime) else str(value))
 
 
 def plain(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -69,25 +67,22 @@ def plain(attributes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def json_line(event: SyncReceivedEvent) -> str:
+def json_line(event: SyncReceivedEvent | HistoricEvent) -> str:
     """An event as one line of JSON. A payload that is neither JSON nor text is in base64."""
-    facts: dict[str, Any] = {
-        "offset": event.offset,
-        "attempt": event.attempt,
-        "stored_at": format_timestamp(to_micros(event.stored_at)),
-        "attributes": plain(event.attributes),
-    }
+    facts: dict[str, Any] = {"offset": event.offset}
+    if isinstance(event, SyncReceivedEvent):
+        facts["attempt"] = event.attempt
+    facts |= {"stored_at": format_timestamp(to_micros(event.stored_at)), "attributes": plain(event.attributes)}
     if event.payload:
         facts |= _payload(event)
-    return json.dumps(facts, ensure_ascii=False)
+    return json_text(facts)
 
 
-def _payload(event: SyncReceivedEvent) -> dict[str, Any]:
-    kind = event.datacontenttype or str(event.get("datacontenttype", ""))
+def _payload(event: SyncReceivedEvent | HistoricEvent) -> dict[str, Any]:
+    kind = event.datacontenttype or str(event.attributes.get("datacontenttype", ""))
     facts: dict[str, Any] = {"datacontenttype": kind} if kind else {}
     try:
-        if "json" in kind:
-            return facts | {"payload": event.json()}
-        return facts | {"payload": event.text}
+        text = event.payload.decode()
+        return facts | {"payload": json.loads(text) if "json" in kind else text}
     except (ValueError, RecursionError):
         return facts | {"payload_base64": b64encode(event.payload).decode()}

@@ -1,5 +1,5 @@
-"""Events of several files and pipes, one after the other. Law: lines are read as they come, so that a pipe may be
-endless; what is not an event is reported at once, with its place, and the others go on.
+"""Events of several files and pipes, one after the other. Lines are read as they come, so that a pipe may be endless;
+what is not an event is reported at once, with its place, up to a number, and the others go on.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from weft.cli.arguments import read_event
 from weft.cli.event_files import read_events
+from weft.cli.input_files import read_bytes
 from weft.cli.shell import say
 from weft.errors import EventError
 from weft.model.event import Event
@@ -19,7 +20,8 @@ from weft.model.schema import Schema
 
 _TABLES = (".csv", ".parquet", ".pq")
 _LONGEST = 16 * 1024 * 1024  # bytes of a line: an event in JSON takes less
-_REPORTED = 1_000  # bad events that are remembered
+_REMEMBERED = 1_000  # bad events
+REPORTED = 20  # bad events that are shown
 
 
 def _report(place: str, reason: str) -> None:
@@ -27,7 +29,7 @@ def _report(place: str, reason: str) -> None:
 
 
 class EventSource:
-    """Iterates over events. `bad` has the place and the reason of each that is not one."""
+    """Iterates over events. `bad` has the place and the reason of the first that are not, and `refused` counts them."""
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class EventSource:
         report: Callable[[str, str], None] = _report,
     ) -> None:
         self.bad: list[tuple[str, str]] = []
+        self.refused = 0  # what is not an event
         self.count = 0  # events so far
         self._files, self._stdin, self._schema, self._report = files, stdin, schema, report
         self._starts: list[tuple[int, str]] = []  # the first event of each file
@@ -92,7 +95,7 @@ class EventSource:
 
     def _document(self, path: str) -> Iterator[Event]:
         """One JSON object, or an array of them; otherwise lines."""
-        data = Path(path).read_bytes()
+        data = read_bytes(path, lambda: b"", EventError)
         try:
             tree = json.loads(data)
         except (ValueError, RecursionError):
@@ -117,6 +120,8 @@ class EventSource:
 
     def _refuse(self, place: str, reason: str) -> None:
         name = self._starts[-1][1]
-        self._report(f"{name}{place}", reason)
-        if len(self.bad) < _REPORTED:
+        self.refused += 1
+        if self.refused <= REPORTED:
+            self._report(f"{name}{place}", reason)
+        if self.refused <= _REMEMBERED:
             self.bad.append((f"{name}{place}", reason))

@@ -1,20 +1,43 @@
-"""`weft explain`: where an event would go, and why. No logic of its own: `weft.net.client_sync` has it."""
+"""`weft explain`: where an event would go, and why."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
+from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.questions import At
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
+
+if TYPE_CHECKING:
+    from weft.protocol.questions import TracePart
+
+_ANSWERS = {True: "matches", False: "does not match"}
+_SIGNS = {True: "+", False: "-", None: "?"}
+_MOST_TEXT = 200  # characters of a part
 
 
 def explain(  # noqa: PLR0913, PLR0917 - a command has its options
     event: Annotated[
         str, typer.Argument(metavar="JSON|@FILE", help="An event as a JSON object, or @FILE.", show_default=False)
     ],
-    brokers: Brokers = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="NAME",
+            help="Show the truth of each part of this subscription's filter, too.",
+            show_default=False,
+        ),
+    ] = "",
+    number: Annotated[
+        int | None,
+        typer.Option("--number", metavar="N", min=0, help="Which one of the session NAME.", show_default="the first"),
+    ] = None,
+    at: At = "",
+    brokers: BrokerArguments = None,
     schema: SchemaFile = None,
     token_file: TokenFile = None,
     authority: Authority = None,
@@ -24,25 +47,45 @@ def explain(  # noqa: PLR0913, PLR0917 - a command has its options
     """Show where an event would go if it were published at a broker, and why.
 
     Each broker on its way says which subscriptions of its clients match (*), to which neighbours the event goes and
-    because of what they want (>), and to which it does not go (x). Nothing is published. The exit code is 1 if a
-    broker did not answer.
+    because of what they want (>), and to which it does not go (x). Nothing is published. With --for, each part of a
+    subscription's filter is true (+), false (-) or unknown, because an attribute is absent (?); --at names its broker,
+    if that is another one. The exit code is 1 if a broker did not answer.
 
     \b
     Example:
       $ weft explain '{"magnitude": 6.1}'
       $ weft explain @event.json --broker weft://localhost:7000 --json
+      $ weft explain '{"magnitude": 6.1}' --for alerts
     """
     from weft.cli.arguments import read_event
+    from weft.cli.terminal import shown
 
     happened = read_event(event, read_schema(schema))
     with client_of(brokers, token_file, authority, certificate) as client:
         found = client.explain(happened)
+        traced = client.trace(happened, name, number, broker=at) if name else None
     if as_json:
         from msgspec import to_builtins
 
-        emit(to_builtins(found) | {"brokers": found.brokers, "matched": found.matched, "whole": found.is_whole})
+        facts = to_builtins(found) | {"brokers": found.brokers, "matched": found.matched, "whole": found.is_whole}
+        if traced is not None:
+            facts["trace"] = to_builtins(traced) | {"matches": traced.matches}
+        emit(facts)
     else:
         for line in found.lines():
-            say(line)
+            say(shown(line))
+        if traced is not None:
+            say(f"subscription {traced.number} of {shown(traced.session)} {_ANSWERS[traced.matches]}:")
+            for line in _traced(traced.trace, 1):
+                say(shown(line))
     if not found.is_whole:
         raise typer.Exit(1)
+
+
+def _traced(part: TracePart, depth: int) -> Iterator[str]:
+    """A line for each part of a filter, with the values that decide it."""
+    values = ", ".join(f"{name} is {'absent' if value is None else value!r}" for name, value in part.values.items())
+    text = part.filter if len(part.filter) <= _MOST_TEXT else f"{part.filter[:_MOST_TEXT]}.."
+    yield f"{'  ' * depth}{_SIGNS[part.truth]}  {text}{f'   ({values})' if values else ''}"
+    for each in part.parts:
+        yield from _traced(each, depth + 1)

@@ -1,4 +1,4 @@
-"""What the algebra says about a user's filters, as JSON-able facts: the answers of `weft filter`."""
+"""Answers of the algebra about a user's filters, as JSON-able facts, for `weft filter`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from weft.algebra.to_filter import to_filter, values_to_filter
 from weft.errors import SchemaError
 from weft.language.ast import TRUE, Filter, attributes
 from weft.language.dialects import to_json
+from weft.language.filter_forms import FilterForm, form_of
+from weft.language.lexer import doubtful_quotes
+from weft.language.membership import attribute_of
 from weft.model.schema import Schema, did_you_mean
 
 Facts = dict[str, Any]
 
 
-def checked(filter: Filter, schema: Schema | None) -> Facts:
-    """Whether it can be used, and what is odd about it. Raises FilterTooComplexError.
+def checked(filter: Filter, schema: Schema | None, text: str = "") -> Facts:
+    """Whether it can be used, and what is odd about it and its text. Raises FilterTooComplexError.
 
     >>> from weft import parse
     >>> checked(parse("x<3 AND x>5"), None)
     {'filter': 'x < 3 AND x > 5', 'notes': ['it matches no event']}
     """
     empty = not normalize(filter, schema)
-    notes = undeclared([filter], schema) + (["it matches no event"] if empty else [])
+    notes = undeclared([filter], schema) + quoted(text) + (["it matches no event"] if empty else [])
     return {"filter": str(filter), "notes": notes}
 
 
@@ -52,7 +55,7 @@ def conditions(box: Box, schema: Schema | None = None) -> list[Facts]:
     >>> [test["condition"] for test in conditions(normalize(parse("NOT x < 5 AND a > b")).boxes[0])]
     ['x >= 5', 'a IS NOT NULL', 'b IS NOT NULL', 'a > b']
     """
-    alone = [((name,), values_to_filter(name, values, schema)) for name, values in box.sets.items()]
+    alone = [((attribute_of(name),), values_to_filter(name, values, schema)) for name, values in box.sets.items()]
     together = [(subject.names, subject.to_filter(allowed)) for subject, allowed in box.residuals.items()]
     return [{"attributes": list(names), "condition": str(test)} for names, test in [*alone, *together]]
 
@@ -126,6 +129,18 @@ def undeclared(filters: Iterable[Filter], schema: Schema | None) -> list[str]:
     return [
         f"{name!r} is not in the schema{did_you_mean(name, schema)}" for name in sorted(_names(filters) - set(schema))
     ]
+
+
+def quoted(text: str) -> list[str]:
+    """A sentence for each name in a filter's text that is probably meant as a string.
+
+    >>> quoted('country = "us"')
+    ["'us' in double quotes is the name of an attribute; strings go in single quotes"]
+    """
+    if form_of(text) is not FilterForm.TEXT:
+        return []
+    said = "in double quotes is the name of an attribute; strings go in single quotes"
+    return [f"{name!r} {said}" for name in doubtful_quotes(text)]
 
 
 def _names(filters: Iterable[Filter]) -> frozenset[str]:

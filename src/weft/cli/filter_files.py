@@ -1,5 +1,5 @@
-"""Files of filters, each with who wants it. Law: a filter that cannot be read is kept with its place and the reason,
-and the others are still read; a file of another format fails as a whole.
+"""Files of filters, each with its subscriber. A filter that cannot be read is kept with its place and the reason, and
+the others are still read; a file of another format fails as a whole.
 
 | file | a filter |
 |---|---|
@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.arguments import read_filter
+from weft.cli.input_files import ParquetRows, open_table, read_bytes
 from weft.errors import FilterError
 from weft.language.ast import Filter
 from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.order.node import Interface
 
+_COLUMNS = ("filter", "id", "interface")
 JSON_LINES = (".jsonl", ".ndjson")
 PARQUET = (".parquet", ".pq")
 
@@ -107,7 +109,7 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[RefusedFilter]
         yield from _parquet_rows(path)
         return
     try:
-        text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
+        text = read_bytes(path, stdin, FilterError).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FilterError(f"{name} is not valid UTF-8; convert it first") from None
     if suffix == ".csv":
@@ -140,6 +142,7 @@ def _rows(name: str, text: str) -> Iterator[_Entry]:
         if "filter" not in columns:
             known = f"it has {', '.join(columns)}" if columns else "it is empty"
             raise FilterError(f"{name} has no column 'filter', {known}: name it in the header")
+        _check_once(name, columns)
         for number, row in enumerate(rows, 1):
             yield _Entry(
                 row["filter"] or "", f"line {rows.line_num}", row.get("id") or str(number), row.get("interface") or None
@@ -149,22 +152,30 @@ def _rows(name: str, text: str) -> Iterator[_Entry]:
 
 
 def _parquet_rows(path: str) -> Iterator[_Entry]:
-    import pyarrow as pa
-    from pyarrow import parquet
+    from weft.model.column import is_text
 
-    with Path(path).open("rb") as file:
-        try:
-            held = parquet.ParquetFile(file)
-            columns = held.schema_arrow.names
-            if "filter" not in columns:
-                raise FilterError(f"{path} has no column 'filter', only {', '.join(columns)}: rename one")
-            rows = held.read([name for name in ("filter", "id", "interface") if name in columns]).to_pylist()
-        except pa.ArrowException as error:
-            raise FilterError(f"{path} is not a Parquet file: {error}") from None
-    for number, row in enumerate(rows, 1):
-        given, wanted = row.get("id"), row.get("interface")
-        own = str(number if given is None else given)
-        yield _Entry(row["filter"] or "", f"row {number}", own, None if wanted is None else str(wanted))
+    with open_table(path, FilterError) as file:
+        held = ParquetRows(file, path, FilterError)
+        columns = held.schema.names
+        if "filter" not in columns:
+            raise FilterError(f"{path} has no column 'filter', only {', '.join(columns)}: rename one")
+        _check_once(path, columns)
+        kind = held.schema.field("filter").type
+        if not is_text(kind):
+            raise FilterError(f"the column 'filter' of {path} is of type {kind}; write filters as strings")
+        number = 0
+        for batch in held.batches([name for name in _COLUMNS if name in columns]):
+            for row in batch.to_pylist():
+                number += 1
+                given, wanted = row.get("id"), row.get("interface")
+                own = str(number if given is None else given)
+                yield _Entry(row["filter"] or "", f"row {number}", own, None if wanted is None else str(wanted))
+
+
+def _check_once(name: str, columns: Sequence[str]) -> None:
+    for column in _COLUMNS:
+        if columns.count(column) > 1:
+            raise FilterError(f"{name} has {columns.count(column)} columns {column!r}; rename all but one")
 
 
 def _filter(entry: Any, predicates: Predicates) -> Filter:

@@ -1,6 +1,4 @@
-"""`weft filter covers`, `equivalent`, `overlaps` and `merge`: how filters relate. No logic of its own: `filter_answers`
-has it.
-"""
+"""`weft filter covers`, `equivalent`, `overlaps` and `merge`: how filters relate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft filter`: check, lint, format and explain. No logic of its own: `filter_answers` and `weft.lint` have it."""
+"""`weft filter`: check, lint, format and explain."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
     answers: list[dict[str, Any]] = []
     for text, place in read_texts_of(texts):
         try:
-            facts = checked(read_filter(text, place, predicates), declared)
+            facts = checked(read_filter(text, place, predicates), declared, text)
         except FilterError as error:
             answers.append({"text": text, "ok": False, "error": told(error)})
             if not as_json:
@@ -94,14 +94,14 @@ def lint(
     from weft.cli.arguments import read_predicates
     from weft.cli.event_files import read_seen
     from weft.cli.filter_files import read_filter_texts
+    from weft.cli.input_files import standard_input
     from weft.lint import lint_filters
 
-    stdin = typer.get_binary_stream("stdin").read
     if file == events == "-":
         raise typer.BadParameter("only one of the filters and the events can be standard input")
     declared = read_schema(schema)
-    seen = None if events is None else read_seen(events, stdin, declared)
-    report = lint_filters(read_filter_texts(file, stdin), declared, seen, read_predicates(taxonomy))
+    seen = None if events is None else read_seen(events, standard_input, declared)
+    report = lint_filters(read_filter_texts(file, standard_input), declared, seen, read_predicates(taxonomy))
     if as_json:
         emit(report.to_dict())
     else:

@@ -1,4 +1,4 @@
-"""`weft interest`: routing models on a user's own data. No logic of its own: `weft.sim.evidence` has it."""
+"""`weft interest`: routing models on a user's own data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from weft.cli.filter_files import RefusedFilter
     from weft.language.ast import Filter
     from weft.model.schema import Schema
-    from weft.sim.evidence import Data, Evidence
-    from weft.sim.figures import ModelFigures
-    from weft.sim.recommendation import Recommendation
+    from weft.models.evidence import Data, Evidence
+    from weft.models.figures import ModelFigures
+    from weft.models.recommendation import Recommendation
 
 interest = typer.Typer(no_args_is_help=True)
 
@@ -102,7 +102,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     kB, of all      their size, and its share of the size of all subscriptions
     updates, sent   updates to the neighbour, and the items in them
     table, MB       items in the broker's table, and its memory
-    insert, remove  microseconds per subscription, one by one; insert also in batches
+    insert, remove  microseconds per subscription, one by one; batched: insert in batches
     match           microseconds per event, in batches and alone
     unwanted        events sent that match no subscription, of all events
 
@@ -114,10 +114,11 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     import numpy as np
 
     from weft.cli.event_files import read_events
-    from weft.sim.candidates import CANDIDATES
-    from weft.sim.evidence import Data
-    from weft.sim.evidence import compare as compared
-    from weft.sim.recommendation import recommend
+    from weft.cli.input_files import standard_input
+    from weft.models.candidates import CANDIDATES
+    from weft.models.evidence import Data
+    from weft.models.evidence import compare as compared
+    from weft.models.recommendation import recommend
 
     chosen = [name.strip() for name in models.split(",")] if models else list(CANDIDATES)
     for name in chosen:
@@ -128,7 +129,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     rng, declared = np.random.default_rng(seed), read_schema(schema)
     with bar() as progress:
         progress("reading the events", 0, 0)
-        happened = read_events(events, typer.get_binary_stream("stdin").read, declared, rng, most=sample_events or None)
+        happened = read_events(events, standard_input, declared, rng, most=sample_events or None)
         known = happened.observed if declared is None else declared
         progress("reading the subscriptions", 0, 0)
         wanted = _filters(subscriptions, taxonomy, known, rng, sample or None)
@@ -165,8 +166,9 @@ def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Ge
     from weft.cli.arguments import read_predicates
     from weft.cli.event_files import drawn
     from weft.cli.filter_files import RefusedFilter, read_filter_file
+    from weft.cli.input_files import standard_input
 
-    wishes = read_filter_file(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy))
+    wishes = read_filter_file(path, standard_input, read_predicates(taxonomy))
     refused, usable = list(wishes.refused), []
     for wish in (wishes.read[at] for at in drawn(len(wishes.read), most, rng)):
         try:
@@ -206,7 +208,7 @@ def _notes(wanted: _Wanted, happened: EventFile, declared: Schema | None) -> lis
 
 
 def _unseen(data: Data, models: Sequence[str]) -> list[str]:
-    from weft.sim.candidates import ON_GRIDS, TableTerms
+    from weft.models.candidates import ON_GRIDS, TableTerms
 
     models = [name for name in models if name in ON_GRIDS]
     unseen = ", ".join(map(repr, TableTerms.of(data.schema, data.filters).unseen))
@@ -245,7 +247,7 @@ def _facts(  # noqa: PLR0913, PLR0917 - all that there is to say
 
 
 _TOLD = ("forwarded", "kB", "of all", "updates", "sent", "table")
-_TIMED = ("insert", "in batches", "remove", "match", "alone", "unwanted", "MB")
+_TIMED = ("insert", "batched", "remove", "match", "alone", "unwanted", "MB")
 
 
 def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recommendation | None) -> None:
@@ -295,8 +297,13 @@ def _told_row(each: ModelFigures) -> list[str]:
 
 def _timed_row(each: ModelFigures) -> list[str]:
     changes = map("{:,.0f}".format, (each.insert_us, each.batch_us, each.remove_us))
-    events = f"{each.match_us:,.2f}", f"{each.route_us:,.1f}", f"{each.unwanted_share:.1%}"
+    events = _figure(each.match_us, 2), _figure(each.route_us, 1), f"{each.unwanted_share:.1%}"
     return [*changes, *events, f"{each.memory / 1e6:,.1f}"]
+
+
+def _figure(value: float, digits: int) -> str:
+    """A number that takes few columns, also where a machine is slow."""
+    return f"{value:,.{digits if value < 100 else 0}f}"
 
 
 def _sampled(what: str, used: int, of: int) -> str:

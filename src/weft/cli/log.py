@@ -1,4 +1,4 @@
-"""`weft log`: the durable log of a broker, looked at and looked after. No logic of its own: `weft.log` has it."""
+"""`weft log`: inspection and maintenance of a broker's durable log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.cli.shell import AsJson, TaxonomyFile, console, emit, say, say_notes
 if TYPE_CHECKING:
     from weft.log.base import StoredGroup
     from weft.log.opening import OpenedLog
-    from weft.log.summary import LogSummary
+    from weft.log.tools import LogSummary
 
 log = typer.Typer(no_args_is_help=True)
 
-Directory = Annotated[
+_Directory = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="A data directory, which has log.sqlite.", show_default=False),
 ]
@@ -25,7 +25,7 @@ Directory = Annotated[
 
 @log.command()
 def info(
-    directory: Directory,
+    directory: _Directory,
     seats: Annotated[
         int, typer.Option("--seats", metavar="N", min=0, help="Show the N queues and links that are furthest behind.")
     ] = 10,
@@ -42,10 +42,10 @@ def info(
     """
     from msgspec import to_builtins
 
-    from weft.broker.row_options import queue_seat
-    from weft.log.summary import summarize
+    from weft.broker.queue import acked_above, queue_id
+    from weft.log.tools import summarize
 
-    summary = summarize(directory, queue_seat)
+    summary = summarize(directory, queue_id, acked_above)
     if as_json:
         emit(to_builtins(summary))
     else:
@@ -54,7 +54,7 @@ def info(
 
 @log.command()
 def show(
-    directory: Directory,
+    directory: _Directory,
     first: Annotated[int, typer.Option("--first", metavar="OFFSET", min=1, help="Begin at this offset.")] = 1,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Begin at this time, such as 2026-05-01T12:00:00Z.")
@@ -72,7 +72,7 @@ def show(
     """
     from weft.log.base import Offset
     from weft.log.schema import DATABASE
-    from weft.log.sqlite_reader import SqliteReader
+    from weft.log.sqlite import SqliteReader
 
     reader = SqliteReader(directory / DATABASE)
     try:
@@ -87,7 +87,7 @@ def show(
 
 
 @log.command()
-def verify(directory: Directory, as_json: AsJson = False) -> None:
+def verify(directory: _Directory, as_json: AsJson = False) -> None:
     """Check everything in a log: its pages, every group of events, every row.
 
     The broker may be running; meanwhile the log's WAL file grows. The exit code is 1 if anything is wrong.
@@ -99,7 +99,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
     from msgspec import to_builtins
 
     from weft.cli.progress import bar
-    from weft.log.recovery import verify as verified
+    from weft.log.tools import verify as verified
 
     with bar() as progress:
         report = verified(directory, progress)
@@ -119,7 +119,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
 
 @log.command()
 def backup(
-    directory: Directory,
+    directory: _Directory,
     to: Annotated[Path, typer.Argument(metavar="TO", help="A directory that has no log.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +133,7 @@ def backup(
       $ weft log backup data backup-monday
     """
     from weft.cli.progress import bar
-    from weft.log.backup import back_up
+    from weft.log.tools import back_up
 
     with bar() as progress:
         back_up(directory, to, progress)
@@ -144,7 +144,7 @@ def backup(
 
 
 @log.command()
-def restore(directory: Directory, as_json: AsJson = False) -> None:
+def restore(directory: _Directory, as_json: AsJson = False) -> None:
     """Give a log a new log id, after its files were restored from a backup or a snapshot of the disk.
 
     It is not needed for copies that `weft log backup` made. The broker must be stopped.
@@ -169,7 +169,7 @@ def restore(directory: Directory, as_json: AsJson = False) -> None:
 
 @log.command()
 def migrate(
-    directory: Directory,
+    directory: _Directory,
     schema: Annotated[
         Path | None,
         typer.Option("--schema", metavar="FILE", help="The new event schema, .toml or .json. Default: no schema."),
@@ -267,6 +267,7 @@ def _show_events(rows: list[dict[str, Any]]) -> None:
 
 def _show_summary(summary: LogSummary, shown: int) -> None:
     from weft.cli.display import named
+    from weft.cli.terminal import cell
     from weft.tables import plain_table
 
     rows = ", ".join(_counted(count, name) for name, count in summary.rows.items() if count)
@@ -290,7 +291,7 @@ def _show_summary(summary: LogSummary, shown: int) -> None:
     for each in summary.seats[:shown]:
         counts = (each.floor, each.lag, each.dead)
         numbers = ["-"] * 3 if each.floor is None else [f"{count:,}" for count in counts]
-        table.add_row(str(each.seat), each.kind, each.owner, *numbers, each.filter)
+        table.add_row(str(each.seat), each.kind, cell(each.owner), *numbers, cell(each.filter))
     console().print("")
     console().print(table)
     if len(summary.seats) > shown:

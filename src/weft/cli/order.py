@@ -1,4 +1,4 @@
-"""`weft order`: filters in their covering order, shown and compared. No logic of its own: `order_answers` has it."""
+"""`weft order`: filters in their covering order, shown and compared."""
 
 from __future__ import annotations
 
@@ -185,10 +185,11 @@ def _read(
     """The filters that can be used, and those that cannot be read."""
     from weft.cli.arguments import read_predicates
     from weft.cli.filter_files import read_filter_file
+    from weft.cli.input_files import standard_input
     from weft.cli.order_answers import usable
 
     names = [f"I{number}" for number in range(1, (interfaces or 0) + 1)]
-    wishes = read_filter_file(file, typer.get_binary_stream("stdin").read, read_predicates(taxonomy), names)
+    wishes = read_filter_file(file, standard_input, read_predicates(taxonomy), names)
     found = usable(wishes.read, schema)
     if not found.wishes:
         refused = [*wishes.refused, *found.left_out]

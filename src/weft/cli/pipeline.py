@@ -1,4 +1,4 @@
-"""`weft match`: matching on Spark, from files to files. No logic of its own: `weft.spark` has it."""
+"""`weft match`: matching from files to files, on this machine or on Spark."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.progress import PlainLines
+from weft.cli.progress import PlainLines, bar
 from weft.cli.shell import AsJson, Overwrite, SchemaFile, console, emit, read_schema, say, say_notes
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from weft.spark.report import MatchReport
+    from weft.pipeline.match_job import MatchReport
 
 FILES = (
     "Parquet, CSV with a header, or one JSON object per line (.jsonl, .json, .ndjson; also .gz): "
@@ -94,10 +94,19 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
     overwrite: Overwrite = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="local: this machine, without Spark. spark: Spark, here or on a cluster. auto: local for files of "
+            "this machine of up to 2 GiB (subscriptions 256 MiB), and where Spark is not installed; else Spark.",
+        ),
+    ] = "auto",
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the subscriptions that each event matches, on Spark.
+    """Find the subscriptions that each event matches, on this machine or on Spark.
 
     Rows that cannot be read are left out, on either side: they are counted, the first are shown, and --errors keeps
     them all. Results are written as folders of files, as Spark does. At the end, filters that are probably mistakes are
@@ -108,10 +117,9 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
       $ weft match events.jsonl subscriptions.csv
       $ weft match 'logs/*.parquet' subscriptions.parquet --out matches.parquet --errors refused.jsonl
     """
-    from weft.spark.match import Strategy
-    from weft.spark.output import Output
-    from weft.spark.preflight import check_files
-    from weft.spark.report import MatchJob, match_files
+    from weft.pipeline.match_job import MatchEngine, MatchJob, Strategy, chosen_engine
+    from weft.pipeline.output import Output
+    from weft.pipeline.preflight import check_files
 
     job = MatchJob(
         events=events,
@@ -128,8 +136,16 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         lint=lint,
     )
     check_files([events, subscriptions], job.written, overwrite=overwrite, master=master)
-    with at_work(master) as progress:
-        report = match_files(progress.spark, job, perf_counter, progress.tell)
+    if chosen_engine(one_of(MatchEngine, engine, "engine"), job, master) is MatchEngine.LOCAL:
+        from weft.pipeline.local_match import match_locally
+
+        with bar() as tell:
+            report = match_locally(job, perf_counter, lambda what: tell(what, 0, 0))
+    else:
+        from weft.spark.report import match_files
+
+        with at_work(master) as progress:
+            report = match_files(progress.spark, job, perf_counter, progress.tell)
     if as_json:
         emit(report.to_dict())
         return
@@ -222,6 +238,7 @@ def _show(report: MatchReport) -> None:
         ("looking for errors", f"{seconds['errors']:.2f} s"),
         ("events per second", f"{report.rate:,.0f}"),
         ("strategy", report.strategy),
+        ("engine", report.engine),
     ]
     show_rows(rows)
     if report.out is not None:

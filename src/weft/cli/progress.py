@@ -1,5 +1,5 @@
-"""Progress of long commands, on stderr. Laws: on a terminal it is one line, which is removed at the end; elsewhere
-plain lines, one every few seconds and none for quick work; nothing of it goes to stdout.
+"""Progress of long commands, on stderr. On a terminal it is one line, which is removed at the end; elsewhere plain
+lines, one every few seconds and none for quick work. Nothing of it goes to stdout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.cli.shell import console
 
 EVERY = 5.0  # seconds between two plain lines
 
-Report = Callable[[str, int, int], None]  # what is being done, how many of how many (0: nobody knows)
+ProgressReport = Callable[[str, int, int], None]  # what is being done, how many of how many (0: nobody knows)
 
 
 class PlainLines:
@@ -35,7 +35,7 @@ class PlainLines:
 
 
 @contextmanager
-def bar() -> Iterator[Report]:
+def bar() -> Iterator[ProgressReport]:
     """A bar on a terminal, plain lines elsewhere."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 

@@ -1,5 +1,5 @@
-"""`weft pub`: publish events from files and pipes. Law: an event that cannot be published is reported with its place,
-and all others are published in their order.
+"""`weft pub`: publish events from files and pipes. An event that cannot be published is reported with its place, and
+all others are published in their order.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
+from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
+
+_LISTED = 1_000  # events that were not published, in JSON
+_PATIENCE = 30  # seconds in which an advertisement reaches every broker
 
 
 def pub(  # noqa: PLR0913, PLR0917 - a command has its options
@@ -24,7 +27,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
-    brokers: Brokers = None,
+    brokers: BrokerArguments = None,
     name: Annotated[
         str,
         typer.Option(
@@ -42,6 +45,15 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             "--ttl", metavar="SECONDS", min=0.001, help="The events expire after this time.", show_default=False
         ),
     ] = None,
+    advertised: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--advertise",
+            metavar="FILTER",
+            help="Advertise the events that match this filter first, for brokers that require it. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     schema: SchemaFile = None,
     token_file: TokenFile = None,
     authority: Authority = None,
@@ -50,17 +62,17 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
 ) -> None:
     """Publish events, and wait until the broker has stored them.
 
-    A line that is not an event is reported with its number, and so is an event that the broker refuses; all others are
-    published. The exit code is 1 if any event was not published.
+    A line that is not an event is reported with its number, and so is an event that the broker refuses: the first 20 of
+    each, and with --json the first 1,000. All others are published. The exit code is 1 if any event was not published.
 
     \b
     Example:
       $ echo '{"magnitude": 6.1, "place": "Chile"}' | weft pub
       $ weft pub quakes.csv --name importer
     """
-    from weft.cli.event_source import EventSource
+    from weft.cli.event_source import REPORTED, EventSource
     from weft.cli.progress import bar
-    from weft.errors import PublishError
+    from weft.errors import BrokerError, PublishError
 
     source = EventSource(files or ["-"], sys.stdin.buffer, read_schema(schema))
     refused: list[tuple[str, str]] = []
@@ -73,18 +85,28 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
                     report(f"{count:,} events", 0, 0)
                 yield event
 
+        for promised in advertised or []:
+            try:
+                client.advertise(promised, timeout=_PATIENCE)
+            except TimeoutError:
+                missing = f"the advertisement did not reach every broker within {_PATIENCE} s"
+                raise BrokerError(f"{missing}; nothing is published; `weft status` shows the links") from None
         try:
             stored = client.publish_many(events(), durable=not loose, ttl=ttl)  # type: ignore[arg-type]
         except PublishError as error:
             refused = [(source.place(at), reason) for at, reason in sorted(error.refused.items())]
             stored = source.count - len(refused)
-    bad = [*source.bad, *refused]
+    missed = source.refused + len(refused)
     if as_json:
-        emit({"published": stored, "bad": [{"place": place, "reason": reason} for place, reason in bad]})
+        bad = [{"place": place, "reason": reason} for place, reason in [*source.bad, *refused][:_LISTED]]
+        emit({"published": stored, "not_published": missed, "bad": bad})
     else:
-        for place, reason in refused:
+        for place, reason in refused[:REPORTED]:
             say(f"weft: {place}: {reason}", stderr=True)
-        rest = f", {len(bad):,} not" if bad else ""
+        silent = max(0, source.refused - REPORTED) + max(0, len(refused) - REPORTED)
+        if silent:
+            say(f"weft: {silent:,} more are not shown", stderr=True)
+        rest = f", {missed:,} not" if missed else ""
         say(f"{stored:,} event{'' if stored == 1 else 's'} published{rest}", stderr=True)
-    if bad:
+    if missed:
         raise typer.Exit(1)

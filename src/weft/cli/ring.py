@@ -1,4 +1,4 @@
-"""`weft ring`: brokers that form a ring. No logic of its own: `weft.serve` and `weft.net` have it."""
+"""`weft ring`: brokers that form a ring. No logic of its own: `weft.server` has it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.cli.shell import AsJson, console, emit
 
 app = typer.Typer(no_args_is_help=True, help="Run brokers that form a ring, and show their load.")
 
-Key = Annotated[
+_Key = Annotated[
     Path | None,
     typer.Option("--ring-key", metavar="FILE", help="A secret that all nodes of the ring share.", show_default=False),
 ]
@@ -35,10 +35,16 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option(
             "--join",
             metavar="HOST:PORT",
-            help="A node of the ring to join; may be repeated. Default: start a new ring.",
+            help="A node of the ring to join; may be repeated. A node that has been part of a ring needs none.",
             show_default=False,
         ),
     ] = None,
+    new_ring: Annotated[
+        bool,
+        typer.Option(
+            "--new-ring", help="Begin a ring, once: a node that has been part of one joins its members again."
+        ),
+    ] = False,
     interval: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,6 +87,16 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            "--share",
+            metavar="KIND:NODES:THRESHOLD",
+            help="Let others examine subscriptions for a node that has more than THRESHOLD, by replication or "
+            "partition among NODES, such as replication:5:50.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[
         float,
         typer.Option(
@@ -90,36 +106,61 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
     ] = "",
-    key: Key = None,
+    key: _Key = None,
     memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
 ) -> None:
     """Run a broker that is a node of a ring, until it is interrupted.
 
     Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas,
-    topic, depth, merge, keep and key. A broker that is to get what was published while it was down must come back with
-    the same --data and the same --ring address.
+    topic, depth, merge, share, keep and key. A broker that is to get what was published while it was down must come
+    back with the same --data and the same --ring address; the same command does.
 
     \b
     Example:
-      $ weft ring serve --listen weft://127.0.0.1:7001 --ring 127.0.0.1:8001 --data node1
+      $ weft ring serve --listen weft://127.0.0.1:7001 --ring 127.0.0.1:8001 --data node1 --new-ring
       $ weft ring serve --listen weft://127.0.0.1:7002 --ring 127.0.0.1:8002 --join 127.0.0.1:8001 --data node2
     """
-    from weft.net.config import load_config
-    from weft.net.ring_options import ring_config
-    from weft.serve import serve_ring
+    from weft.server.config import load_config
+    from weft.server.ring_config import ring_config
+    from weft.server.serve import serve_ring
 
     flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
-    groups: dict[str, Any] = {"topic": topic, "depth": depth, "rotate": rotate, "merge": merge, "keep": keep}
-    made = ring_config(ring, join or (), interval or (), replicas, key, **groups)
+    others: dict[str, Any] = {"replicas": replicas, "topic": topic, "depth": depth, "rotate": rotate, "keep": keep}
+    made = ring_config(ring, join or (), interval or (), key, merge, share, new_ring=new_ring, **others)
     serve_ring(config, made, name)
+
+
+@app.command()
+def forget(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The node that will never come back.")],
+    at: Annotated[
+        list[str],
+        typer.Option("--at", metavar="HOST:PORT", help="A node of the ring; all nodes it can reach are told."),
+    ],
+    key: _Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a node that is gone for good: nothing waits for it any more, and what is owed to it is given up.
+
+    \b
+    Example:
+      $ weft ring forget 127.0.0.1:8003 --at 127.0.0.1:8001
+    """
+    from weft.server.ring_status import forget_node
+
+    told = forget_node(address, at, key)
+    if as_json:
+        emit({"told": told})
+        return
+    console().print(f"{address} is forgotten by {len(told)} node{'s' * (len(told) != 1)}")
 
 
 @app.command()
 def status(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where a node of the ring listens for others.")],
-    key: Key = None,
+    key: _Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the ring with the load of its nodes.
@@ -128,7 +169,7 @@ def status(
     Example:
       $ weft ring status 127.0.0.1:8001
     """
-    from weft.net.ring_status import ring_reports
+    from weft.server.ring_status import ring_reports
 
     reports = ring_reports(address, key)
     if as_json:
@@ -136,6 +177,6 @@ def status(
 
         emit({"nodes": to_builtins(reports)})
         return
-    from weft.net.ring_status import view
+    from weft.server.ring_status import view
 
     console().print(view(reports))

@@ -1,4 +1,4 @@
-"""`weft serve`: run a broker. No logic of its own: `weft.serve` and `weft.net.config` have it."""
+"""`weft serve`: run a broker."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     http: Annotated[
         str | None,
         typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics and /health here.", show_default=False),
+    ] = None,
+    gateway: Annotated[
+        str | None,
+        typer.Option(
+            "--gateway",
+            metavar="HOST:PORT",
+            help="Run the HTTP gateway here: publish and subscribe with curl. A bare port is on this machine only.",
+            show_default=False,
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, help="Run N processes.", show_default=False)
@@ -81,19 +90,21 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft serve
       $ weft serve --config weft.toml --check
+      $ weft serve --gateway 9380
       $ weft serve --load reduced --tuning tuning.json --set model=mics
       $ weft serve --listen weft://127.0.0.1:7000 --data /var/lib/weft --http 9339
     """
-    from weft.net.config import load_config
+    from weft.server.config import load_config
 
     flags = {"listen": listen, "data": data, "memory": memory or None, "name": name, "http": http, "workers": workers}
+    flags |= {"gateway.listen": gateway}
     flags |= {"plain_text": plain_text or None, "load": load, "tuning": tuning}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     loaded = load_config(config, os.environ, given | dict(map(_setting, settings or ())))
     if check:
         _show(loaded.config, loaded.sources, as_json)
         return
-    from weft.serve import serve as run
+    from weft.server.serve import serve as run
 
     run(loaded.config)
 
@@ -109,9 +120,9 @@ def _show(config: Any, sources: Any, as_json: bool) -> None:
     """The settings that hold, and where those come from that were given."""
     from rich.table import Table
 
-    from weft.net.config import UNITS
-    from weft.net.settings import leaves
-    from weft.serve import check_files
+    from weft.server.config import UNITS
+    from weft.server.serve import check_files
+    from weft.server.settings import leaves
 
     check_files(config)
     rows = leaves(config, UNITS)

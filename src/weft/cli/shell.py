@@ -1,11 +1,10 @@
-"""What commands share: arguments, answers, failures. Law: with --json stdout has one JSON document,
-also for a failure; a user's text is shown unchanged.
+"""The common part of commands: arguments, answers, failures. With --json, stdout has one JSON document, also for a
+failure. Markup in a text has no effect, and control characters are shown escaped.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -144,8 +143,9 @@ def read_filters(texts: Sequence[str], taxonomy: Path | None, least: int = 1, mo
 def read_texts_of(given: Sequence[str], least: int = 1, most: int | None = None) -> list[tuple[str, str]]:
     """The texts, with the place of each that comes from standard input; too few or too many are wrong usage."""
     from weft.cli.arguments import read_texts
+    from weft.cli.input_files import standard_input
 
-    texts = list(read_texts(given, typer.get_binary_stream("stdin").read))
+    texts = list(read_texts(given, standard_input))
     if not least <= len(texts) <= (most or len(texts)):
         wanted = f"{least} filter{'s' if least > 1 else ''}{'' if most else ' or more'}"
         raise typer.BadParameter(f"{wanted} expected, {len(texts)} given")
@@ -170,13 +170,13 @@ def check_outputs(overwrite: bool, *paths: Path | None) -> None:
 
 def console(stderr: bool = False) -> Console:
     """Where answers go: stdout, or stderr for what is not the answer."""
-    from rich.console import Console
+    from weft.cli.terminal import SafeConsole
 
-    return Console(stderr=stderr, highlight=False)
+    return SafeConsole(stderr)
 
 
 def say(text: str, style: str = "", stderr: bool = False) -> None:
-    """Print a text unchanged: markup in it has no effect, and no line is wrapped."""
+    """Print a text; no line is wrapped."""
     from rich.text import Text
 
     console(stderr).print(Text(text, style), soft_wrap=True)
@@ -190,7 +190,9 @@ def say_notes(notes: Sequence[str]) -> None:
 
 def emit(facts: Any) -> None:
     """Print the answer to --json."""
-    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+    from weft.cli.terminal import json_text
+
+    typer.echo(json_text(facts, indent=2))
 
 
 def answer_by_code(wanted: bool, yes: bool) -> None:

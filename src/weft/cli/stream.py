@@ -1,4 +1,4 @@
-"""`weft stream`: matching a stream on Spark. No logic of its own: `weft.spark` has it."""
+"""`weft stream`: matching a stream on Spark."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
       $ weft stream incoming --subscriptions rules.csv --commands changes --out matches --checkpoint state
       $ weft stream broker-data --subscriptions rules.csv --out matches --checkpoint state --once
     """
-    from weft.spark.output import Output
+    from weft.pipeline.output import Output
     from weft.spark.stream import Watermark
-    from weft.spark.stream_job import StreamJob, run_stream
+    from weft.spark.stream_job import StreamJob, check_job, run_stream, wait_for_files
     from weft.spark.stream_journal import BatchMetrics
     from weft.spark.stream_prometheus import StreamExporter
 
@@ -126,6 +126,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         authority=authority,
         schema=read_schema(schema),
     )
+    check_job(job, master)
     stopping = Event()
     exporter = None if metrics_port is None else StreamExporter(metrics_port)
 
@@ -134,13 +135,19 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         if exporter is not None:
             exporter.tell(metrics)
 
+    def note(said: str) -> None:
+        say(said, "yellow", stderr=True)
+
     if exporter is not None:
         say(f"metrics: http://127.0.0.1:{exporter.port}/metrics", "dim", stderr=True)
     try:
+        with _told_to_stop(stopping):
+            if not wait_for_files(job, note, stopping):
+                return
         with at_work(master or "local[*,4]") as progress:  # a worker that dies is no reason to end
             progress.tell("matching")
             with _told_to_stop(stopping):
-                report = run_stream(progress.spark, job, tell, stopping)
+                report = run_stream(progress.spark, job, tell, stopping, note)
     finally:
         if exporter is not None:
             exporter.close()

@@ -1,4 +1,4 @@
-"""`weft sub`: show events as they come. Law: an event is acknowledged when it is written out."""
+"""`weft sub`: show events as they come. An event is acknowledged when it is written out."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
+from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
 from weft.cli.shell import AsJson, say
+from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from weft.language.ast import Filter
 
 
 def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="Which events to show; TRUE means all.")] = "TRUE",
-    brokers: Brokers = None,
+    brokers: BrokerArguments = None,
     name: Annotated[
         str,
         typer.Option("--name", metavar="NAME", help="Durable: continue where the last one of this name stopped."),
@@ -24,10 +25,17 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     shared: Annotated[
         bool, typer.Option("--shared", help="Share the events with other subscribers of this name.")
     ] = False,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Show also events that lack some of the attributes that the filter tests."),
+    ] = False,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="OFFSET|TIME", help="Begin with older events; 0 means all.", show_default=False
+            "--since",
+            metavar="OFFSET|TIME|AGE",
+            help="Begin with older events: at an offset, a time, or an age such as 2h; 0 means all.",
+            show_default=False,
         ),
     ] = None,
     count: Annotated[
@@ -36,9 +44,16 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     timeout: Annotated[
         float | None,
         typer.Option(
-            "--timeout", metavar="SECONDS", help="Exit if no event arrives for this long.", show_default=False
+            "--timeout",
+            metavar="SECONDS",
+            help="Exit if no event arrives for this long; with code 1 if none came at all, or fewer than --count.",
+            show_default=False,
         ),
     ] = None,
+    move_to: Annotated[
+        str,
+        typer.Option("--move-to", metavar="ADDRESS", help="Move to another broker of the network, and go on there."),
+    ] = "",
     token_file: TokenFile = None,
     authority: Authority = None,
     certificate: Certificate = None,
@@ -52,35 +67,43 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft sub "magnitude >= 5" --name alerts
       $ weft sub "type = 'quake'" --since 2026-11-01 --json | jq .attributes.place
+      $ weft sub "magnitude >= 5" --name alerts --broker weft://old --move-to weft://new
     """
+    from weft.cli.arguments import read_position
     from weft.cli.event_rows import EventRows, json_line
 
+    if move_to and (shared or not name):
+        raise typer.BadParameter("only a subscription with a --name that is not --shared moves to another broker")
+    wanted = _partial(filter) if partial else filter
     rows = EventRows()
     with (
         client_of(brokers, token_file, authority, certificate) as client,
-        client.subscribe(filter, name=name, shared=shared, since=_since(since)) as events,
+        client.subscribe(wanted, name=name, shared=shared, since=read_position(since, "--since")) as events,
     ):
+        if move_to:
+            client.move(move_to)
         if sys.stderr.isatty():
             say(f"waiting for events from {client.address}; stop with Ctrl-C", "dim", stderr=True)
-        for _ in iter(int, 1) if count is None else range(count):
+        received = 0
+        while count is None or received < count:
             try:
                 event = events.receive(timeout)
-            except (TimeoutError, StopIteration):
+            except StopIteration:
                 break
+            except TimeoutError:
+                if count is not None or not received:
+                    wanted = "" if count is None else f"; {received:,} of {count:,} events came"
+                    raise WeftError(f"no event arrived for {timeout:g} s{wanted}") from None
+                break
+            received += 1
             lines = [json_line(event)] if as_json else rows.lines(event)
             for line in lines:
                 typer.echo(line)
             event.ack()
 
 
-def _since(text: str | None) -> int | datetime | None:
-    from weft.model.value import from_micros, parse_timestamp
+def _partial(filter: str) -> Filter:
+    from weft.language.text import parse
+    from weft.ring.key_mapping import partial_filter
 
-    if text is None:
-        return None
-    if text.isdecimal():
-        return int(text)
-    try:
-        return from_micros(parse_timestamp(text))
-    except ValueError:
-        raise typer.BadParameter(f"--since is an offset or a time such as 2026-11-16T12:00, not {text!r}") from None
+    return partial_filter(parse(filter))

@@ -1,4 +1,4 @@
-"""`weft aggregate`, `tune` and `profile`: whole sets of subscriptions on Spark. No logic of its own."""
+"""`weft aggregate`, `tune` and `profile`: whole sets of subscriptions on Spark."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
       $ weft aggregate subscriptions.parquet --out reduced
       $ weft aggregate subscriptions.csv --model mics --schema schema.toml
     """
+    from weft.pipeline.preflight import check_files
     from weft.spark.aggregate import AggregationModel
     from weft.spark.aggregate import aggregate as reduce
     from weft.spark.aggregate_files import PARTS, check_folder, facts_of, save, session_names
-    from weft.spark.preflight import check_files
     from weft.spark.report import read_subscriptions
 
     chosen, declared = one_of(AggregationModel, model, "model"), read_schema(schema)
@@ -160,9 +160,9 @@ def tune(  # noqa: PLR0913, PLR0917
     Example:
       $ weft tune subscriptions.parquet events.parquet --memory 65536 --out tuning.json
     """
+    from weft.pipeline.preflight import check_files
     from weft.spark.events import readable_events
     from weft.spark.files import read_frame
-    from weft.spark.preflight import check_files
     from weft.spark.report import read_subscriptions
     from weft.spark.tune import Samples
     from weft.spark.tune import tune as choose
@@ -224,10 +224,10 @@ def profile(  # noqa: PLR0913, PLR0917
     Example:
       $ weft profile subscriptions.csv events.jsonl --out portrait.html
     """
+    from weft.pipeline.preflight import check_files
     from weft.spark.demand_report import check_portrait
     from weft.spark.events import readable_events
     from weft.spark.files import read_frame
-    from weft.spark.preflight import check_files
     from weft.spark.profile import profile as portray
     from weft.spark.report import read_subscriptions
 

@@ -1,4 +1,4 @@
-"""`weft token`: keys and tokens for a broker's clients. No logic of its own: `weft.net` has it."""
+"""`weft token`: keys and tokens for a broker's clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def new(
     Example:
       $ weft token new signing.jwk --keys keys.json
     """
-    from weft.net.token_signing import add_public, new_key, write_private
+    from weft.server.security.tokens import add_public, new_key, write_private
 
     private, public = new_key(algorithm, name)
     write_private(key, private)
@@ -67,8 +67,8 @@ def sign(  # noqa: PLR0913, PLR0917 - a command has its options
     from secrets import token_hex
 
     from weft.errors import OptionError
-    from weft.net.settings import read_duration
-    from weft.net.token_signing import sign as signed
+    from weft.server.security.tokens import sign as signed
+    from weft.server.settings import read_duration
 
     valid = read_duration(expires)
     if not valid:
@@ -96,8 +96,7 @@ def check(
     """
     from datetime import UTC, datetime
 
-    from weft.net.token_keys import read_keys
-    from weft.net.tokens import TokenPolicy, Tokens
+    from weft.server.security.tokens import TokenPolicy, Tokens, read_keys
 
     tokens = Tokens(read_keys(keys), TokenPolicy(audience, issuer))
     who = tokens.verify(sys.stdin.buffer.read().strip(), int(time() * 1e6))

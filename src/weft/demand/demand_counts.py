@@ -1,6 +1,6 @@
-"""What filters ask for, as a bag of counts. Laws: merging adds, so it is associative and commutative, and the merged
-parts equal the whole; applying `sampled` before a merge does not change the result of `sampled` after it, and the same
-holds for `topped` if the parts share no long key.
+"""Counts of what filters ask for. Merging adds, so it is associative and commutative, and the merged parts equal the
+whole. Applying `sampled` before a merge does not change the result of `sampled` after it, and the same holds for
+`topped` if the parts share no long key.
 
 Every count has a key of three strings: the fact, the attribute that it concerns (or none), and a value. Any system that
 sums by key can therefore sum counts, including a cluster. Three facts can have as many keys as filters have different

@@ -1,5 +1,5 @@
-"""How many events of a sample have a value in a set. Law: exact except for patterns; if there are many different
-strings, a pattern is tested on an evenly spaced selection.
+"""A sample of events, and how many of them have a value in a set. Counts are exact except for patterns; if there are
+many different strings, a pattern is tested on an evenly spaced selection.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""From many filter texts to what they ask for. Laws: the counts of all are the sum of the counts of the parts; a filter
-counts once for each fact, however many boxes it has; equal normal forms have equal hashes.
+"""The demand of many filter texts. The counts of all are the sum of the counts of the parts. A filter counts once for
+each fact, however many boxes it has. Equal normal forms have equal hashes.
 
 Boxes stored in columns are counted column by column, the others one by one.
 """
@@ -28,6 +28,7 @@ from weft.kernels.arrays import Ints
 from weft.kernels.boxes import BOUNDED
 from weft.language.constant import Constant
 from weft.language.format import format_constant
+from weft.language.membership import is_membership
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.value import Value, from_micros
 
@@ -136,8 +137,8 @@ class _Counting:
         for name in box.names:
             self.uses[name].append(filters)
         for name, values in box.sets.items():
-            if name in compared and values == PRESENT:
-                continue  # required by the comparison, not by the subscriber
+            if is_membership(name) or (name in compared and values == PRESENT):
+                continue  # a test of a list; or required by the comparison, not by the subscriber
             kind = kind_of(values)
             self.kinds[name, kind].append(filters)
             if kind in (PredicateKind.EQUALITY, PredicateKind.SET):

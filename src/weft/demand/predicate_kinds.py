@@ -1,4 +1,4 @@
-"""The kind of predicate that a value set is. Law: it follows from the set alone, however the filter was written."""
+"""The kind of predicate that a value set is. It follows from the set alone, however the filter was written."""
 
 from __future__ import annotations
 

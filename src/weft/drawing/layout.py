@@ -1,5 +1,5 @@
-"""Where to draw boxes in a hierarchy, from left to right. Laws: no two boxes overlap; a box lies to the right of all
-its parents; a line crosses a column only between its boxes.
+"""The layout of boxes in a hierarchy, from left to right. No two boxes overlap. A box lies to the right of all its
+parents. A line crosses a column only between its boxes.
 
 Connected boxes form a block. A block is a tidy tree if each of its boxes has at most one parent, otherwise it is drawn
 in layers (Sugiyama), in which a line that passes a layer has its own position. Blocks are arranged in columns so that

@@ -1,5 +1,5 @@
-"""A covering order for people: as lines of text, and for Graphviz. Laws: a node is drawn once, whatever is above it;
-nothing is left out without being counted; the text of a filter is preserved.
+"""A covering order for people: as lines of text, and for Graphviz. A node is drawn once, whatever is above it. Nothing
+is left out without being counted. The text of a filter is preserved.
 
 `picture` draws the same view as SVG.
 """

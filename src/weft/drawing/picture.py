@@ -1,5 +1,5 @@
-"""A covering order as an SVG picture for any browser, created without other programs. Laws: it is well-formed whatever
-the filters contain; a text that is cut is shown in full in its tooltip.
+"""A covering order as an SVG picture for any browser, created without other programs. It is well-formed whatever the
+filters contain. A text that is cut is shown in full in its tooltip.
 """
 
 from __future__ import annotations

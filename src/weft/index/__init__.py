@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from weft.index.base import SubId as SubId
     from weft.index.batch_matches import BatchMatches as BatchMatches
     from weft.index.counting import CountingIndex as CountingIndex
+    from weft.index.current_version import settle_all as settle_all
     from weft.index.index import Index as Index
     from weft.index.scan import ScanIndex as ScanIndex
     from weft.index.tree import TreeIndex as TreeIndex
@@ -25,6 +26,7 @@ _MODULES = {
     "ScanIndex": "scan",
     "SubId": "base",
     "TreeIndex": "tree",
+    "settle_all": "current_version",
 }
 
 

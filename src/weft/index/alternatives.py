@@ -1,8 +1,8 @@
-"""A box as tests on axes. Laws: the union of the alternatives holds the box, and is the box where none says that the
-box must be evaluated; how many rows they make is bounded, whatever the box, and depends on the box alone.
+"""A box as tests on axes. The union of the alternatives holds the box, and is the box unless one of them requires that
+the box be evaluated. The number of rows that they make is bounded, whatever the box, and depends on the box alone.
 
-A set of several ranges makes several disjoint rows. Where that makes too many, the sets with most ranges are widened to
-one range each, the tests that say least are left out, and the box is evaluated.
+A set of several ranges makes several disjoint rows, and a HAS ANY a row for each value. Where that makes too many, the
+sets with most ranges are widened to one range each, the tests that say least are left out, and the box is evaluated.
 """
 
 from __future__ import annotations
@@ -20,10 +20,21 @@ from weft.algebra.string_terms import Term, starting_with
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.index.axis import Axis
-from weft.index.pieces import LONGEST, Need, contained, fitting, pieces_of
+from weft.index.pieces import (
+    LONGEST,
+    Need,
+    any_list,
+    contained,
+    element_piece,
+    fitting,
+    is_list_axis,
+    pieces_of,
+)
+from weft.language.membership import is_membership, membership
 from weft.language.pattern import Pattern
 
 MOST_ROWS = 64  # of one box
+MOST_ELEMENTS = 2_048  # rows for the values of a HAS ANY, over all boxes of a filter
 MOST_TESTS = 32  # of one row; each is an axis, which costs every event
 MOST_ENTRIES = 512  # rows times tests, over all boxes of a filter
 
@@ -55,15 +66,16 @@ class _Choice(NamedTuple):
     parts: list[_Part]
     rows: int
     wide: bool = False
+    listed: bool = False  # the elements of a list
 
 
 def room(boxes: int) -> int:
-    """The rows times tests that each of so many boxes of a filter may take."""
+    """The rows times tests that each box of a filter may take, given the number of its boxes."""
     return max(1, MOST_ENTRIES // max(1, boxes))
 
 
 def fits(tests: int, boxes: int) -> bool:
-    """Whether a row of so many tests is taken as it is, if its filter has so many boxes."""
+    """Whether a row with this number of tests is taken as it is, given the number of its filter's boxes."""
     return tests <= min(MOST_TESTS, room(boxes))
 
 
@@ -83,9 +95,13 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
         else:
             check = True
     rows, limit = math.prod([choice.rows for choice in choices]), min(MOST_ROWS, most // max(1, len(choices)) or 1)
+    widest = sorted(range(len(choices)), key=lambda at: -choices[at].rows)
+    if rows > limit and choices[widest[0]].listed and choices[widest[0]].rows <= MOST_ELEMENTS // max(1, boxes):
+        rows, limit = rows // choices[widest[0]].rows, 1  # each value of a long HAS ANY is found by its own row
+        del widest[0]
     if rows > limit:
         check = True
-        for at in sorted(range(len(choices)), key=lambda at: -choices[at].rows):
+        for at in widest:
             rows //= choices[at].rows
             choices[at] = _widened(box, choices[at])
             if rows <= limit:
@@ -101,6 +117,8 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
 
 def _of_values(name: str, values: ValueSet) -> _Choice:
     """The tests of a value set: of all that is not a pattern, and of each term."""
+    if is_membership(name):
+        return _of_membership(name, values)
     terms = values.strings.terms
     if not terms:
         return _Choice([_Part({Axis(name): values})], _intervals(values))
@@ -111,6 +129,24 @@ def _of_values(name: str, values: ValueSet) -> _Choice:
     parts = [_Part({Axis(name): plain})] if plain else []
     parts += [_of_term(name, term) for term in terms]
     return _Choice(parts, sum(math.prod(map(_intervals, part.tests.values())) for part in parts))
+
+
+def _of_membership(name: str, values: ValueSet) -> _Choice:
+    """The needs of a test whether a list has any of some values, or all."""
+    attribute, keys, every = membership(name)
+    elements, present = [element_piece(attribute, key) for key in sorted(keys)], any_list(attribute)
+    if len(values.bools) != 1:
+        return _Choice([_Part({}, needs=frozenset({Need(present, bool(values.bools))}))], 1)
+    (true,) = values.bools
+    needs = [Need(element, true) for element in elements]
+    there = frozenset(() if true else (Need(present, True),))
+    if every == true:  # all of them, or none
+        parts = [_Part({}, needs=frozenset(needs) | (frozenset() if values.absent and not true else there))]
+    else:
+        parts = [_Part({}, needs=there | {need}) for need in needs]
+    if values.absent and (true or len(parts) > 1):
+        parts.append(_Part({}, needs=frozenset({Need(present, False)})))
+    return _Choice(parts, len(parts), listed=True)
 
 
 def _intervals(values: ValueSet | Outcomes) -> int:
@@ -183,6 +219,10 @@ def _starts(pattern: Pattern) -> Line:
 
 def _widened(box: Box, choice: _Choice) -> _Choice:
     """The choice as one test of one range."""
+    if not any(part.tests for part in choice.parts) and any(
+        is_list_axis(need.piece.name) for part in choice.parts for need in part.needs
+    ):
+        return _Choice([_Part({}, loose=True)], 1)
     axis = next(iter(choice.parts[0].tests), None)
     if axis is not None and axis.subject is not None:  # all outcomes: no test
         return _Choice([_Part({}, loose=True)], 1)

@@ -1,5 +1,5 @@
-"""Anchors: one piece of each row, by which the tree is cut. Law: an event finds a row under its anchor just if it would
-find it without, and has the anchor's piece.
+"""Anchors: one piece of each row, by which the tree is cut. An event finds a row under its anchor if and only if it
+would find it without the anchor and has the anchor's piece.
 
 An event contains many pieces, and a place in a tree has one code on each axis. So an event is searched once for each of
 its pieces that is an anchor, and once for the rows without: on the anchor axis a row has the code of its piece + 1, or

@@ -1,4 +1,4 @@
-"""Axes: what the dimensions of an index tell of an event. Law: absent attributes have the code 0 on every axis.
+"""Axes: the dimensions of an index, and how an event is coded on them. Absent attributes have the code 0 on every axis.
 
 An axis is an attribute; its strings reversed, on which a suffix is a prefix, or folded, on which case does not count,
 or both; or a residual's subject, whose outcomes are its codes. One more axis, the anchor, has a code for each piece
@@ -16,12 +16,12 @@ import numpy as np
 from weft.algebra.residual import AttributeRelation, Subject
 from weft.index.dimension import ABSENT, CodeDimension, Codes
 from weft.index.events import EventColumns
-from weft.model.value import Value
+from weft.model.lists import AttributeValue
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What a dimension tells of an event: an attribute, its strings reversed or folded, or a residual's subject."""
+    """What a dimension codes of an event: an attribute, its strings reversed or folded, or a residual's subject."""
 
     name: str = ""
     reverse: bool = False
@@ -41,7 +41,7 @@ class Axis:
             return ()
         return (self.name,) if self.subject is None else self.subject.names
 
-    def code(self, dimension: CodeDimension, event: Mapping[str, Value | None]) -> int:
+    def code(self, dimension: CodeDimension, event: Mapping[str, AttributeValue | None]) -> int:
         """The code of one event."""
         if self.anchor:
             return ABSENT

@@ -1,4 +1,4 @@
-"""What every index promises. Law: an event matches exactly the subscriptions whose filter `meaning` finds TRUE.
+"""The contract of every index. Law: an event matches exactly the subscriptions whose filter `meaning` finds TRUE.
 
 Adding an id that exists raises; discarding one that does not exist is allowed; `replace` does both at once.
 """
@@ -48,7 +48,11 @@ class Matches:
 
     @property
     def ids(self) -> Ids:
-        """The subscriptions of all events, one event after another."""
+        """The subscriptions of all events, one event after another. Cost: O(matches) when it is first used, then O(1).
+
+        >>> Matches.of([[7, 9], [], [8]]).ids.tolist()
+        [7, 9, 8]
+        """
         ids = self._ids
         if not isinstance(ids, np.ndarray):
             ids = self._ids = ids()
@@ -73,13 +77,19 @@ class Matches:
 
     @staticmethod
     def of(found: Iterable[ArrayLike]) -> Matches:
-        """The matches of events, given for each event."""
+        """The matches of events, given for each event. Cost: O(events + matches).
+
+        >>> Matches.of([[7, 9], []]).offsets.tolist()
+        [0, 2, 2]
+        """
         every = [np.asarray(ids, np.int64) for ids in found]
         return Matches(np.cumsum([0, *map(len, every)], dtype=np.int64), np.concatenate([_NO_IDS, *every]))
 
     @staticmethod
     def merged(parts: Iterable[Matches], events: int) -> Matches:
-        """The matches of so many events from all parts, for each event part after part. Cost: O(matches).
+        """The matches of a number of events from all parts, for each event part after part.
+
+        Cost: O(matches), and O(events) for each part.
 
         >>> one, other = Matches.of([[7, 9], []]), Matches.of([[8], [6]])
         >>> [ids.tolist() for ids in Matches.merged([one, other], 2)]
@@ -99,7 +109,12 @@ class Matches:
 
     @staticmethod
     def chained(parts: Iterable[Matches]) -> Matches:
-        """The matches of batches that follow each other."""
+        """The matches of batches that follow each other. Cost: O(events + matches).
+
+        >>> one, other = Matches.of([[7, 9], []]), Matches.of([[8]])
+        >>> [ids.tolist() for ids in Matches.chained([one, other])]
+        [[7, 9], [], [8]]
+        """
         some = list(parts)
         if len(some) == 1:
             return some[0]
@@ -108,7 +123,12 @@ class Matches:
         return Matches(np.concatenate(offsets), np.concatenate([_NO_IDS, *(part.ids for part in some)]))
 
     def without(self, errors: Mapping[int, EventError]) -> Matches:
-        """The matches without those of some events, which could not be read. Cost: O(matches)."""
+        """The matches without those of some events, which could not be read. Cost: O(events + matches).
+
+        >>> found = Matches.of([[7, 9], [8]]).without({0: EventError("not an event")})
+        >>> [ids.tolist() for ids in found], str(found.errors[0])
+        ([[], [8]], 'event 0: not an event')
+        """
         if not errors:
             return self
         counts = self.counts
@@ -119,14 +139,24 @@ class Matches:
         return Matches(offsets, ids, {row: errors[row].at(row) for row in sorted(errors)})
 
     def checked(self) -> Matches:
-        """The same matches, if every event could be read. Raises EventError for the first that could not."""
+        """The same matches, if every event could be read. Raises EventError for the first that could not. Cost: O(1).
+
+        >>> Matches.of([[7], [8]]).without({1: EventError("not an event")}).checked()
+        Traceback (most recent call last):
+            ...
+        weft.errors.EventError: event 1: not an event
+        """
         for error in self.errors.values():
             raise error
         return self
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many subscriptions each event has."""
+        """How many subscriptions each event has. Cost: O(events).
+
+        >>> Matches.of([[7, 9], []]).counts.tolist()
+        [2, 0]
+        """
         return np.diff(self.offsets)
 
 

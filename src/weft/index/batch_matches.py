@@ -1,4 +1,5 @@
-"""What `Index.match_batch` finds: the ids of each event, in the form that is wanted. Law: every form says the same.
+"""The result of `Index.match_batch`: the ids of each event, in the form that is requested. Every form holds the same
+matches.
 
 Ids are looked up when they are needed, and written as an Arrow dictionary: a match costs four bytes there, however
 long its id is.
@@ -28,11 +29,11 @@ class BatchMatches:
     """The ids of each event of a batch, in the order of the events; those of one event are in no order.
 
     >>> from weft import Index
-    >>> found = Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 4}, {"x": "?"}, {"x": [1]}])
+    >>> found = Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 4}, {"x": "?"}, {"x": b"1"}])
     >>> found.lists(), found.counts().tolist()
     ([['high'], [], [], []], [1, 0, 0, 0])
     >>> print(found.errors[3])
-    event 3: attribute 'x' is of type list, which filters cannot test; put it in the payload
+    event 3: attribute 'x' is of type bytes, which filters cannot test; put it in the payload
     """
 
     def __init__(self, found: Matches, table: IdTable) -> None:
@@ -47,7 +48,13 @@ class BatchMatches:
 
     @property
     def errors(self) -> Mapping[int, EventError]:
-        """The events that could not be read, by position, with the reason. They match nothing."""
+        """The events that could not be read, by position, with the reason. They match nothing. Cost: O(1).
+
+        >>> from weft import Index
+        >>> found = Index({"high": "x > 5"}).match_batch([{"x": 9}, {"x": b"1"}])
+        >>> {position: error.attribute for position, error in found.errors.items()}
+        {1: 'x'}
+        """
         return self._found.errors
 
     def __len__(self) -> int:
@@ -70,22 +77,39 @@ class BatchMatches:
         return f"<BatchMatches: {len(self._places):,} matches in {len(self):,} events{bad}>"
 
     def lists(self) -> list[list[Id]]:
-        """A list of ids for each event. Cost: O(events + matches), in Python."""
+        """A list of ids for each event. Cost: O(events + matches), in Python.
+
+        >>> from weft import Index
+        >>> Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 4}, {"x": 1}]).lists()
+        [['high'], [], ['low']]
+        """
         flat, ends = self._flat(), self._found.offsets.tolist()
         return [flat[start:end] for start, end in pairwise(ends)]
 
     def pairs(self) -> list[tuple[int, Id]]:
-        """(position of the event, id) for each match. Cost: O(matches), in Python."""
+        """(position of the event, id) for each match. Cost: O(events + matches), in Python.
+
+        >>> from weft import Index
+        >>> Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 4}, {"x": 1}]).pairs()
+        [(0, 'high'), (2, 'low')]
+        """
         return list(zip(self.events.tolist(), self._flat(), strict=True))
 
     def counts(self) -> NDArray[np.int64]:
-        """How many ids each event has."""
+        """How many ids each event has. Cost: O(events).
+
+        >>> from weft import Index
+        >>> Index({"high": "x > 5", "odd": "x = 7"}).match_batch([{"x": 7}, {"x": 1}]).counts().tolist()
+        [2, 0]
+        """
         return self._found.counts
 
     def by(self, labels: Mapping[Id, Id]) -> BatchMatches:
         """The distinct labels of each event's ids: which users want it, rather than which of their filters.
 
         Labels are strings or integers. Raises SubscriptionError for an id that matched and has no label.
+
+        Cost: O(m log m) for m matches.
 
         >>> from weft import Index
         >>> found = Index({"high": "x > 5", "odd": "x = 7", "low": "x < 3"}).match_batch([{"x": 7}, {"x": 1}])
@@ -105,7 +129,12 @@ class BatchMatches:
 
     @cached_property
     def events(self) -> NDArray[np.int64]:
-        """The position of the event, for each match."""
+        """The position of the event, for each match. Cost: O(events + matches) once, then O(1).
+
+        >>> from weft import Index
+        >>> Index({"high": "x > 5", "odd": "x = 7"}).match_batch([{"x": 1}, {"x": 7}]).events.tolist()
+        [1, 1]
+        """
         return np.repeat(np.arange(len(self)), self._found.counts)
 
     @cached_property
@@ -113,6 +142,12 @@ class BatchMatches:
         """The id of each match as Arrow has it: a dictionary of strings, or integers.
 
         Raises SubscriptionError if the index has ids of both types, for which Arrow has no column.
+
+        Cost: O(matches) once, then O(1); the first use after a change of the index also converts its ids.
+
+        >>> from weft import Index
+        >>> Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 8}]).ids.to_pylist()
+        ['high', 'high']
         """
         import pyarrow as pa
 
@@ -128,7 +163,9 @@ class BatchMatches:
         return pa.DictionaryArray.from_arrays(places.astype(np.int32), texts, safe=False)
 
     def to_arrow(self) -> pa.Table:
-        """A table with one row per match: `event`, the position of the event, and `id`. Cost: O(matches).
+        """A table with one row per match: `event`, the position of the event, and `subscription`, its id.
+
+        Cost: O(events + matches), and that of `ids`.
 
         >>> from weft import Index
         >>> found = Index({"high": "x > 5", "odd": "x = 7"}).match_batch([{"x": 9}, {"x": 1}, {"x": 7}])
@@ -137,18 +174,30 @@ class BatchMatches:
         """
         import pyarrow as pa
 
-        return pa.table({"event": pa.array(self.events), "id": self.ids})
+        return pa.table({"event": pa.array(self.events), "subscription": self.ids})
 
     def to_pandas(self) -> Any:
-        """The table of `to_arrow` as a DataFrame; strings are categories, and ids of both types are objects."""
+        """The table of `to_arrow` as a DataFrame; strings are categories, and ids of both types are objects.
+
+        Cost: as `to_arrow`.
+
+        >>> from weft import Index
+        >>> Index({1: "x > 5", 2: "x < 3"}).match_batch([{"x": 9}, {"x": 1}]).to_pandas().values.tolist()
+        [[0, 1], [1, 2]]
+        """
         import pandas as pd  # type: ignore[import-untyped]
 
         if len(self._table.kinds) > 1:
-            return pd.DataFrame({"event": self.events, "id": pd.Series(self._flat(), dtype=object)})
+            return pd.DataFrame({"event": self.events, "subscription": pd.Series(self._flat(), dtype=object)})
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """The table of `to_arrow` as a Polars DataFrame."""
+        """The table of `to_arrow` as a Polars DataFrame. Cost: as `to_arrow`.
+
+        >>> from weft import Index
+        >>> Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 1}]).to_polars().rows()
+        [(0, 'high'), (1, 'low')]
+        """
         import polars as pl
 
         return pl.from_arrow(self.to_arrow())  # type: ignore[return-value]

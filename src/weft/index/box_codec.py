@@ -1,5 +1,5 @@
-"""Boxes as bytes, and back. Laws: decoding gives the boxes that were encoded, whatever their size, in time linear in
-the bytes; bytes that encode no boxes raise ValueError.
+"""Boxes as bytes, and back. Decoding gives the boxes that were encoded, whatever their size, in time linear in the
+bytes. Bytes that encode no boxes raise ValueError.
 
 An index stores what its rows cannot tell as these bytes rather than as text: no limit of the language applies on the
 way back. Patterns and value sets that several boxes share are written once. The bytes are MessagePack: a list of
@@ -23,6 +23,7 @@ from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError
 from weft.language.ast import AttributeRef, Call
 from weft.language.constant import Constant, encodes
+from weft.language.membership import is_membership, membership
 from weft.language.pattern import Pattern
 from weft.language.predicate import Predicates
 from weft.model.value import INT_MAX, INT_MIN, Type
@@ -179,6 +180,8 @@ def _place(number: Any) -> int:
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name or not encodes(name):
         raise ValueError(f"{name!r} cannot name an attribute")
+    if is_membership(name):
+        membership(name)
     return name
 
 

@@ -1,5 +1,5 @@
-"""Boxes to rows of code ranges. Law: an event is in a box just if its codes are in all ranges of one of the box's rows,
-and, for a row that says so, if the box itself has the event.
+"""Boxes to rows of code ranges. An event is in a box if and only if its codes are in all ranges of one of the box's
+rows and, for a row that requires it, the box itself has the event.
 
 What no range expresses is left to the box (see `alternatives`): such rows are checked with it at the end.
 """
@@ -66,12 +66,16 @@ def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> FilterRows:
 def rows_of_box(
     parts: Iterable[Alternative], axes: dict[Axis, int], dimensions: Sequence[CodeDimension]
 ) -> Iterator[tuple[list[Choice], frozenset[Need], bool]]:
-    """The rows of a box: their ranges and needs, and whether the box is asked.
+    """The rows of a box: their ranges and needs, and whether the box itself is evaluated.
 
-    Raises ValueError for a cut that is in no axis.
+    Raises ValueError for a cut that is in no axis. An axis that no row tests may be missing.
     """
     for tests, wide, needs, check in parts:
-        ranges = [_ranges(axis, axes[axis], dimensions, values, axis in wide) for axis, values in tests.items()]
+        ranges = [
+            _ranges(axis, axes[axis], dimensions, values, axis in wide)
+            for axis, values in tests.items()
+            if axis in axes or not _admits_all(values)
+        ]
         for chosen in product(*ranges):
             yield [(dim, each) for dim, each in chosen if each != (0, dimensions[dim].size - 1)], needs, check
 
@@ -232,10 +236,18 @@ def _ranges(
 ) -> list[Choice]:
     """The ranges of a test on its axis; a wide one has a single range around them."""
     if isinstance(values, ValueSet):
-        found = dimensions[dim].ranges(values)
-        return [(dim, (found[0][0], found[-1][1]))] if wide else [(dim, each) for each in found]
+        dimension = dimensions[dim]
+        return [(dim, dimension.hull(values))] if wide else [(dim, each) for each in dimension.ranges(values)]
     assert axis.subject is not None
     return [(dim, (place, place)) for place, outcome in enumerate(outcomes(axis.subject)) if outcome in values]
+
+
+def _admits_all(values: ValueSet | Outcomes) -> bool:
+    """Whether the range around a test is its whole axis, so that no row tests it."""
+    if not isinstance(values, ValueSet):
+        return False
+    line = values.strings.line
+    return values.absent and bool(line) and len(line) % 2 == 1
 
 
 # -- gathering ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How the columns of Arrow batches are read, decided once for all batches of a schema. Law: a plan reads what
+"""The plan for reading the columns of Arrow batches, made once for all batches of a schema. A plan reads what
 `typed_columns` reads.
 
 Looking at a schema takes longer than reading the columns of a small batch. Plain columns of strings and of float64 are

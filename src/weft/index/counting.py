@@ -1,4 +1,4 @@
-"""The counting index: the classic algorithm, for comparison. Law: as `base`.
+"""The counting index: the classic algorithm, for comparison. It answers as `base` says.
 
 Equality tables and sorted bounds for each dimension, and a counter for each row: a row whose counter reaches the number
 of its constraints matches. Built anew at the first match after a change: it is for sets that rest.

@@ -1,5 +1,5 @@
-"""The current version of an index, and how it is replaced. Laws: whoever has read a version keeps it; a change does one
-small piece of work at most; what a rebuild makes has nothing in it that died meanwhile.
+"""The current version of an index, and how it is replaced. A reader keeps the version that it has read. A change does
+one small piece of work at most. A rebuilt segment has nothing in it that died in the meantime.
 
 A change puts a full tail into a segment, or joins a few small segments. Larger ones are joined by the executor, in the
 background. In the child of a fork, everything that belonged to other threads begins anew.
@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from weft.algebra.box import Box
 from weft.index.joining import Joining, joining_cost
-from weft.index.version import Build, SegmentView, Version, bury_late, joined, view_of_tail
+from weft.index.version import Build, SegmentView, Version, buried, bury_late, joined, view_of_tail
 from weft.index.weight import weigh
 from weft.model.limits import LIMITS
 
@@ -32,15 +33,37 @@ def _no_pause() -> None:
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class FlushOnMatch:
+    """When a match flushes the buffered changes first, so that it need not look at them one by one.
+
+    It does if more than `changes` are buffered, or if there are more than `tests` pairs of a buffered change and an
+    event.
+    """
+
+    changes: int | None = None
+    tests: int | None = None
+
+    def is_due(self, buffered: int, events: int) -> bool:
+        """Whether so many buffered changes are flushed before so many events are matched."""
+        changes, tests = self.changes, self.tests
+        return (changes is not None and buffered > changes) or (tests is not None and buffered * events > tests)
+
+
 class CurrentVersion:
     """A version that is replaced by each change.
 
-    Matches read `value` once, and need no lock. Whoever changes it holds `changing`.
+    Matches read `value` once, and need no lock. A change holds `changing`.
     """
 
-    def __init__(self, build: Build, joining: Joining, executor: Executor | None = None) -> None:
+    def __init__(
+        self, build: Build, joining: Joining, executor: Executor | None = None, on_match: FlushOnMatch | None = None
+    ) -> None:
         self.value = Version()
-        self.build, self.joining = build, joining
+        self.build, self.joining, self.on_match = build, joining, on_match
+        self.flushes = 0
+        self.flushed: Version | None = None  # the latest version that is known to have nothing buffered
+        self._rested: Version | None = None  # the version of the last call of `rest`
         self.changing = threading.RLock()
         self._executor = executor
         self._weight = 0  # of the tail
@@ -65,7 +88,11 @@ class CurrentVersion:
         tail = {**version.tail, **added}
         self.value = Version(version.views, tail)
         self._weight = self._weight if tail else 0
-        if buried_some or self._untidy or self._is_full(tail):
+        self.flushes += buried_some
+        full = self._is_full(tail)
+        if full and self.on_match is not None:
+            self.flush()
+        elif buried_some or full or (self._untidy and self.on_match is None):  # else the next flush tidies up
             self._tidy()
 
     def append(self, view: SegmentView, dropped: Sequence[int]) -> None:
@@ -84,7 +111,49 @@ class CurrentVersion:
         return Version(views, tail), buried_some
 
     def _is_full(self, tail: Mapping[int, tuple[Box, ...]]) -> bool:
-        return len(tail) > self.joining.tail or (bool(tail) and self._weight > LIMITS.tail_weight)
+        if len(tail) > self.joining.tail:
+            return True
+        return self.on_match is None and bool(tail) and self._weight > LIMITS.tail_weight
+
+    # -- flushing -------------------------------------------------------------------------------
+
+    def ready(self, events: int) -> Version:
+        """The version in which so many events are matched. Buffered changes are flushed first, if that is due."""
+        version = self.value
+        if version is self.flushed or self.on_match is None:
+            return version
+        buffered = version.buffered
+        if not buffered:
+            self.flushed = version
+        elif self.on_match.is_due(buffered, events):
+            self.flush()
+            return self.value
+        return version
+
+    def flush(self) -> None:
+        """Put the tail into a segment, take the newest dead out of the trees, and join small segments."""
+        with self.changing:
+            version = self.value
+            if not version.buffered:
+                return
+            views = tuple(map(buried, version.views))
+            if version.tail:
+                views = (*views, view_of_tail(version.tail, self.build))
+            self.value = Version(views, {})
+            self._weight, self._untidy = 0, True
+            self.flushes += 1
+            self._tidy()
+
+    def rest(self) -> bool:
+        """Flush if there was no change since the last call. Returns whether something is still buffered."""
+        version = self.value
+        if not version.buffered:
+            return False
+        if version is not self._rested:
+            self._rested = version
+            return True
+        self.flush()
+        return False
 
     # -- joining segments -----------------------------------------------------------------------
 
@@ -94,6 +163,7 @@ class CurrentVersion:
         if self._is_full(version.tail):
             version = Version((*version.views, view_of_tail(version.tail, self.build)), {})
             self._weight, self._untidy = 0, True
+            self.flushes += 1
         elif small := self.joining.on_the_way(version.views, self.busy):
             gone = {id(view.segment) for view in small}
             rest = (view for view in version.views if id(view.segment) not in gone)
@@ -130,11 +200,13 @@ class CurrentVersion:
                 gone = {id(view.segment) for view in views}
                 rest = tuple(view for view in self.value.views if id(view.segment) not in gone)
                 self.value = Version(((made,) if made is not None else ()) + rest, self.value.tail)
-        finally:
+        except BaseException:
             with self.changing:
                 self._rebuild, self.busy = None, frozenset()
+            raise
         with self.changing:  # more may have gathered meanwhile, and nobody may change the index again
-            if self._rebuild is None and (more := self.joining.in_background(self.value.views)):
+            self._rebuild, self.busy = None, frozenset()
+            if more := self.joining.in_background(self.value.views):
                 self._start_rebuild(more)
 
     def took_detours(self, events: int, version: Version) -> None:
@@ -158,7 +230,11 @@ class CurrentVersion:
 
     def settle(self) -> None:
         """Wait until no rebuild is going on."""
-        while (rebuild := self._rebuild) is not None:
+        while True:
+            with self.changing:  # between two rebuilds there is none for a moment
+                rebuild = self._rebuild
+            if rebuild is None:
+                return
             rebuild.result()
 
     def after_fork(self) -> None:
@@ -168,6 +244,17 @@ class CurrentVersion:
 
 
 _ALL: WeakSet[CurrentVersion] = WeakSet()
+
+
+def settle_all() -> None:
+    """Wait until no index of this process is being rebuilt in the background, not even one that nobody refers to.
+
+    Cost: what is left of the work.
+
+    >>> settle_all()
+    """
+    for current in list(_ALL):
+        current.settle()
 
 
 def _all_after_fork() -> None:

@@ -1,5 +1,5 @@
-"""Dimensions: everything that an attribute can be, as whole numbers. Law: values and value sets keep their relations:
-a value is in a set just if its code is in one of the set's ranges.
+"""Dimensions: everything that an attribute can be, as whole numbers. Values and value sets keep their relations: a
+value is in a set if and only if its code is in one of the set's ranges.
 
 The cuts of all filters on an attribute divide each type's line into cells, and the cells of all types stand in one row:
 absent, FALSE, TRUE, numbers, timestamps, strings. A code is a cell's place in it.
@@ -24,7 +24,8 @@ from weft.algebra.valueset import ValueSet
 from weft.index.known_texts import UNKNOWN, KnownTexts
 from weft.index.memo import ROOM, Memo
 from weft.kernels.encode import FIRST, encode_floats, lookup
-from weft.model.value import INT_MAX, INT_MIN, Value, to_micros
+from weft.model.lists import AttributeValue
+from weft.model.value import INT_MAX, INT_MIN, to_micros
 
 CodeRange = tuple[int, int]  # of codes, both included
 
@@ -101,7 +102,7 @@ class CodeDimension:
 
     # -- values ---------------------------------------------------------------------------------
 
-    def code(self, value: Value | None) -> int:
+    def code(self, value: AttributeValue | None) -> int:
         """The code of a value."""
         kind = type(value)
         if kind is float or kind is int:
@@ -114,7 +115,7 @@ class CodeDimension:
             return self.first_moment + int(np.searchsorted(self.moments, to_micros(value), "right"))
         if isinstance(value, str):
             return self.code_of_string(str(value))
-        return ABSENT if value is None else self.code_of_number(value)
+        return ABSENT if value is None or kind is list else self.code_of_number(value)  # type: ignore[arg-type]
 
     def code_of_number(self, value: float) -> int:
         """The code of a number; NaN is absent."""
@@ -191,6 +192,27 @@ class CodeDimension:
             else:
                 joined.append((low, high))
         return joined
+
+    def hull(self, values: ValueSet) -> CodeRange:
+        """The least range around a value set that is not empty; only its outermost cuts must be the dimension's."""
+        first, last = self.first_moment, self.first_string - 1
+        lines = (
+            (values.numbers, NUMBERS, FIRST_NUMBER, first - 1, self._number_place),
+            (values.timestamps, NUMBERS, first, last, self._moment_place),
+            (values.strings.line, STRINGS, self.first_string, self.size - 1, self._string_place),
+        )
+        some = [each for each in lines if each[0]]
+        flags = [ABSENT] if values.absent else []
+        flags += [TRUE if value else FALSE for value in sorted(values.bools)]
+        if flags:
+            low = flags[0]
+        else:
+            line, whole, start, _, place = some[0]
+            low = start if line[0] == whole[0] else start + place(line[0]) + 1
+        if not some:
+            return low, flags[-1]
+        line, _, start, end, place = some[-1]
+        return low, end if len(line) % 2 else start + place(line[-1])
 
     def values(self, low: int, high: int) -> ValueSet:
         """The value set of a range of codes. Cost: O(1)."""

@@ -1,11 +1,11 @@
-"""A batch of events, column by column: an Arrow batch, or a list of events. Law: the codes of a column are those of its
+"""A batch of events, column by column: an Arrow batch, or a list of events. The codes of a column are those of its
 values, one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from weft.model.column import TypedColumn, listed
 from weft.model.door import PlainEvents, are_plain
 from weft.model.event import Event, attributes_of
 from weft.model.frame import AnyEvent
+from weft.model.lists import AttributeValue
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, Value
 
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 
 _EXACT = 2**53
 _FEW_NAMES = 64
+_SPARSE = 8  # values of columns for each that an event has
 _FLOATS, _TEXTS = {float, type(None)}, {str, type(None)}
+
+
+class SparseValues(NamedTuple):
+    """The values of an attribute that few events have, and which events these are."""
+
+    rows: list[int]
+    values: list[Any]
 
 
 class EventColumns:
@@ -44,7 +53,9 @@ class EventColumns:
         self.strings = strings  # columns that are strings in Arrow
         self.texts = texts  # columns that are lists of strings; None where there is none
         self.mixed = mixed  # columns with values of several types
-        self._lists: dict[str, list[Value | None]] = {**texts, **mixed}
+        self.sparse: Mapping[str, SparseValues] = {}  # columns that few of the events have
+        self.rows: Sequence[Mapping[str, Any]] | None = None  # the events as mappings, if that is what they were
+        self._lists: dict[str, list[AttributeValue | None]] = {**texts, **mixed}
 
     @staticmethod
     def of(
@@ -70,10 +81,14 @@ class EventColumns:
 
     def has(self, name: str) -> bool:
         """Whether any event may have the attribute."""
-        return name in self.columns or name in self.strings or name in self._lists
+        return name in self.columns or name in self.strings or name in self._lists or name in self.sparse
 
     def write(self, name: str, dimension: CodeDimension, codes: Codes, dim: int) -> None:
-        """The codes of a column into codes[:, dim]; a column that the batch does not have is absent."""
+        """The codes of a column into codes[:, dim], which are ABSENT so far; what the batch does not have stays so."""
+        if name in self.sparse:
+            rows, values = self.sparse[name]
+            codes[rows, dim] = [dimension.code(value) for value in values]
+            return
         if name in self.strings:
             codes[:, dim] = dimension.codes_of_strings(self.strings[name])
             return
@@ -108,10 +123,22 @@ class EventColumns:
             codes[column.absent, dim] = ABSENT
 
     def values(self, name: str) -> list[Value | None]:
-        """A column's values; None where there is none."""
+        """A column's values as ordinary tests see them; None where there is none, or a list."""
+        found = self.with_lists(name)
+        if list not in set(map(type, found)):
+            return found  # type: ignore[return-value]
+        return [None if isinstance(value, list) else value for value in found]
+
+    def with_lists(self, name: str) -> list[AttributeValue | None]:
+        """A column's values, lists among them; None where there is none."""
         if name not in self._lists:
             column = self.columns.get(name)
-            if name in self.strings:
+            if name in self.sparse:
+                listed_values: list[AttributeValue | None] = [None] * self.size
+                for row, value in zip(*self.sparse[name], strict=True):
+                    listed_values[row] = value
+                self._lists[name] = listed_values
+            elif name in self.strings:
                 self._lists[name] = self.strings[name].to_pylist()
             else:
                 self._lists[name] = [None] * self.size if column is None else listed(column)
@@ -164,6 +191,10 @@ def _is(schema: Schema, name: str, kind: Type) -> bool:
 
 def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedColumn:
     """What `Schema.conform` does to each value: those of another type become absent."""
+    if column.lists and declared is not None:
+        for row in np.flatnonzero(~column.absent).tolist():
+            column.values[row] = declared.conform(column.values[row])
+        return column
     if declared is None or column.type is None or declared.type is column.type:
         return column
     if declared.type is Type.FLOAT and column.type is Type.INT:
@@ -175,10 +206,16 @@ def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedC
 
 
 def _of_events(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> EventColumns:
+    if len(names) > _FEW_NAMES:
+        names = frozenset(names)
+        present = names & frozenset[str]().union(*rows)
+        if len(present) * len(rows) > _SPARSE * sum(map(len, rows)):
+            return _of_sparse_events(rows, present)
+        names = present
     columns: dict[str, TypedColumn] = {}
     texts: dict[str, list[Any]] = {}
     mixed: dict[str, list[Any]] = {}
-    for name in names if len(names) <= _FEW_NAMES else frozenset(names) & frozenset[str]().union(*rows):
+    for name in names:
         values = [row.get(name) for row in rows]
         kinds = set(map(type, values))
         if kinds <= _FLOATS:
@@ -188,4 +225,19 @@ def _of_events(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> Eve
             texts[name] = values
         else:
             mixed[name] = values
-    return EventColumns(len(rows), columns, {}, texts, mixed)
+    made = EventColumns(len(rows), columns, {}, texts, mixed)
+    made.rows = rows
+    return made
+
+
+def _of_sparse_events(rows: Sequence[Mapping[str, Any]], names: frozenset[str]) -> EventColumns:
+    """The columns of events that have few attributes each, and many together. Cost: O(attributes of the events)."""
+    sparse = {name: SparseValues([], []) for name in names}
+    for at, row in enumerate(rows):
+        for name, value in row.items():
+            if name in names and value is not None:
+                sparse[name].rows.append(at)
+                sparse[name].values.append(value)
+    made = EventColumns(len(rows), {}, {}, {}, {})
+    made.rows, made.sparse = rows, sparse
+    return made

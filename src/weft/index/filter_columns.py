@@ -1,4 +1,4 @@
-"""The boxes of filters as columns for an index. Law: the columns hold the boxes, in arrays if these are small.
+"""The boxes of filters as columns for an index. The columns hold the boxes, in arrays if these are small.
 
 A box of too many tests becomes rows of its own (see `coding`), and so do the boxes of a filter that test many different
 attributes: each attribute would be a column over all boxes. These never enter the arrays.

@@ -1,4 +1,4 @@
-"""Filters by id from wherever users keep them: a mapping, pairs, a table or a file. Law: an error names the entry.
+"""Filters by id from wherever users keep them: a mapping, pairs, a table or a file. An error names the entry.
 
 A table has the columns `id` and `filter`. A file is .csv (ids are text), .jsonl or .ndjson (one object per line),
 .json (an object of filters by id, or a list of objects) or .parquet.
@@ -114,7 +114,7 @@ def _of_json(path: Path, form: Any) -> Entries:
 def _of_csv(path: Path, text: str) -> Entries:
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     for name in ("id", "filter"):
-        if name not in (rows.fieldnames or ()):
+        if [*(rows.fieldnames or ())].count(name) != 1:
             hint = did_you_mean(name, rows.fieldnames or ())
-            raise SubscriptionError(f"{path} must have a column {name!r}{hint}")
+            raise SubscriptionError(f"{path} must have one column {name!r}{hint}")
     return [_entry(row | {"id": row["id"] or None}, f"{path}, line {rows.line_num}", at) for at, row in enumerate(rows)]

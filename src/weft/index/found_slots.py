@@ -1,5 +1,5 @@
-"""What a search found, and how it becomes subscriptions. Law: each living subscription of a found slot is written once,
-those of an event next to each other.
+"""The slots that a search found, and how they become subscriptions. Each living subscription of a found slot is written
+once, and those of an event are next to each other.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FoundPart(NamedTuple):
 
     @staticmethod
     def of(parts: Sequence[FoundSlots], tail: Matches | None, events: int) -> FoundPart:
-        """What so many events have in all views."""
+        """The matches of a number of events in all views."""
         if len(parts) == 1 and tail is None and parts[0].plain:
             return FoundPart(parts, None, parts[0].offsets)
         counts = np.zeros(events, np.int64)
@@ -129,7 +129,7 @@ class FoundPart(NamedTuple):
 
 
 def matches_of(pieces: Sequence[FoundPart], given: Ids | None) -> Matches:
-    """The matches of pieces that follow each other; ids are written when they are asked for, to `given` if they fit."""
+    """The matches of pieces that follow each other; ids are written when they are requested, to `given` if they fit."""
     if len(pieces) == 1:
         ends, offsets = [0, int(pieces[0].offsets[-1])], pieces[0].offsets
     else:

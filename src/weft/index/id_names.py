@@ -1,5 +1,5 @@
-"""Ids as users have them, and the numbers that stand for them in a tree. Laws: an id is checked when it is given;
-a number is never used again, so that a match that began earlier cannot be read under another's id.
+"""Ids as users have them, and the numbers that stand for them in a tree. An id is checked when it is given. A number is
+never used again, so that a match that began earlier cannot be read under another's id.
 
 An id is a string or a 64-bit integer. A batch keeps the table of ids of its moment, which is never changed.
 """

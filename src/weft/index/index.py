@@ -1,5 +1,5 @@
-"""`Index`: filters by id, and which of them an event matches. Laws: as `base`; a change is made whole or not at all,
-and after a refused one the index answers as before.
+"""`Index`: filters by id, and which of them an event matches. It answers as `base` says. A change is made whole or not
+at all, and after a refused one the index answers as before.
 
 It is a `TreeIndex` whose subscriptions have the ids that users have.
 """
@@ -72,12 +72,20 @@ class Index:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema that the index was made with."""
+        """The schema that the index was made with. Cost: O(1).
+
+        >>> list(Index(schema=Schema.of(x="float")).schema)
+        ['x']
+        """
         return self._tree.schema
 
     @property
     def predicates(self) -> Predicates:
-        """The predicates that filters may call."""
+        """The predicates that filters may call. Cost: O(1).
+
+        >>> Index().predicates["cidr"].name
+        'cidr'
+        """
         return self._tree.predicates
 
     # -- changes --------------------------------------------------------------------------------
@@ -126,7 +134,13 @@ class Index:
         self.discard_many((id,))
 
     def discard_many(self, ids: Iterable[Id]) -> None:
-        """Remove many filters at once; ids that do not exist are ignored."""
+        """Remove many filters at once; ids that do not exist are ignored. Cost: about O(log n) for each, amortised.
+
+        >>> index = Index({"rule-1": "x > 5", "rule-2": "x > 7"})
+        >>> index.discard_many(["rule-1", "rule-3"])
+        >>> list(index)
+        ['rule-2']
+        """
         names = [check_name(each, at) for at, each in enumerate(ids)]
         with self._tree.changing:
             numbers = [self._numbers[name] for name in names if name in self._numbers]
@@ -257,6 +271,8 @@ class Index:
     def explain(self, event: AnyEvent, id: Id) -> Trace:
         """Why the event matches the filter or not: the truth of each part, with the values of its attributes.
 
+        Cost: that of `filter`, and O(size of the filter).
+
         >>> index = Index({"rule-1": "x > 5 AND y = 'a'"})
         >>> [str(part.filter) for part in index.explain({"x": 3, "y": "a"}, "rule-1").parts if not part.truth]
         ['x > 5']
@@ -282,6 +298,8 @@ class Index:
     def filter(self, id: Id) -> Filter:
         """The filter of an id, or one that means the same. Raises UnknownIdError, which is a KeyError.
 
+        Cost: O(size of the filter); the boxes of a disjunction are simplified first, within a budget.
+
         >>> print(Index({"rule-1": "NOT (x <= 5 OR x > 9)"}).filter("rule-1"))
         x > 5 AND x <= 9
         """
@@ -295,7 +313,12 @@ class Index:
         return number
 
     def stats(self) -> Stats:
-        """Sizes, shape and costs, as docs/guides/matching.md explains them. Cost: O(size)."""
+        """Sizes, shape and costs, as docs/guides/matching.md explains them. Cost: O(size).
+
+        >>> stats = Index({"rule-1": "x > 5", "rule-2": "x > 7"}).stats()
+        >>> stats.subscriptions, stats.segments
+        (2, 1)
+        """
         found = self._tree.stats()
         names = self._ids.names
         return replace(found, expensive=[(names[sub], count) for sub, count in found.expensive if sub in names])
@@ -318,7 +341,13 @@ class Index:
         return lint_filters(pairs, self.schema, events, self.predicates)
 
     def settle(self) -> None:
-        """Wait for the rebuild that is going on, if there is one."""
+        """Wait for the rebuild that is going on, if there is one.
+
+        Cost: what is left of the rebuild, about O(n log n) at most; O(1) if there is none.
+
+        >>> index = Index({"rule-1": "x > 5"})
+        >>> index.settle()
+        """
         self._tree.settle()
 
     def __repr__(self) -> str:
@@ -330,7 +359,9 @@ class Index:
     # -- files and copies -----------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the index to a directory that `open` maps into memory; an older one there is replaced. Cost: O(size).
+        """Write the index to a directory that `open` maps into memory; an older one there is replaced.
+
+        Cost: as `TreeIndex.snapshot`.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -355,6 +386,14 @@ class Index:
         """The index of a directory that `save` wrote, or `TreeIndex.snapshot`. Raises SnapshotError.
 
         Nothing in the directory is trusted; see `TreeIndex.open`. Predicates are not stored: pass the same ones.
+
+        Cost: O(size) to check it; large arrays are mapped into memory, and shared between processes.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Index({"rule-1": "x > 5"}).save(f"{folder}/rules")
+        ...     list(Index.open(f"{folder}/rules"))
+        ['rule-1']
         """
         from weft.index.index_files import read_index
 
@@ -375,7 +414,10 @@ class Index:
             return _made, (self._tree.__copy__(), dict(self._ids.names), self._ids.end)
 
     def check(self) -> None:
-        """Raise AssertionError if an invariant is broken. Cost: O(size)."""
+        """Raise AssertionError if an invariant is broken. Cost: O(size).
+
+        >>> Index({"rule-1": "x > 5"}).check()
+        """
         self._tree.check()
         with self._tree.changing:
             names = self._ids.names

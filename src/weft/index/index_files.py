@@ -1,4 +1,4 @@
-"""An `Index` on disk: a snapshot of its tree, and its ids. Law: a directory is opened whole or not at all.
+"""An `Index` on disk: a snapshot of its tree, and its ids. A directory is opened whole or not at all.
 
 The ids are in `index.json`, sealed with a checksum; the tree is a snapshot in the folder `tree`. The directory gets its
 name by a rename, as a snapshot does. Nothing in it is trusted: the ids must be those of the tree's subscriptions.

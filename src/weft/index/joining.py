@@ -1,5 +1,5 @@
-"""Which segments are joined, and when. Laws: what is joined during a change is small, so that no change takes
-long; what is joined in the background leaves few segments, little that is dead, and rebuilds the largest seldom.
+"""The choice of segments that are joined, and when. What is joined during a change is small, so that no change takes
+long. What is joined in the background leaves few segments, little that is dead, and rarely rebuilds the largest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The texts that filters name, and their codes. Law: `codes_of` gives each text its code, or says that it does not know
+"""The texts that filters name, and their codes. `codes_of` gives each text its code, or reports that it does not know
 the text.
 
 A column of events stays as Arrow has it: its bytes are looked up, and no string of Python's is made.

@@ -1,5 +1,5 @@
-"""The labels of an event's matches, each once: which connections want it, rather than which subscriptions. Law: a label
-is there just if a subscription with this label matches.
+"""The labels of an event's matches, each once: which connections want it, rather than which subscriptions. A label is
+reported if and only if a subscription with this label matches.
 """
 
 from __future__ import annotations

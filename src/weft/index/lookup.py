@@ -1,4 +1,4 @@
-"""Looking events up in a version. Law: as `base`: what is found is what the filters mean.
+"""The lookup of events in a version. It finds what the filters mean, as `base` says.
 
 What is found are slots, four bytes each. They become subscriptions when somebody asks for these, in memory that is used
 again (see `recycled`).
@@ -6,7 +6,7 @@ again (see `recycled`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,14 +23,15 @@ from weft.index.labelled import labelled
 from weft.index.piece_search import few_at_once, met, spread
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
-from weft.index.single_event import Found, IdMemory, SingleEvents, Take, copied
+from weft.index.single_event import IdMemory, SingleEvents, Take, Taken, copied
 from weft.index.version import SegmentView, Version
 from weft.kernels import batch_search, search
 from weft.model.frame import as_batch
+from weft.model.lists import AttributeValue
 from weft.model.schema import Schema
-from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
+_FEW = 64  # subscriptions that are compared with the newest dead one by one
 
 
 class Lookup:
@@ -43,7 +44,7 @@ class Lookup:
         self._sharing: WeakKeyDictionary[Segment, dict[int, tuple[bool, bool]]] = WeakKeyDictionary()
         self.events = self.matches = self.wanted = 0  # looked up, found, and events that had any; for `stats` only
 
-    def one(self, version: Version, values: Mapping[str, Value | None], take: Take[Found]) -> Found:
+    def one(self, version: Version, values: Mapping[str, AttributeValue | None], take: Take[Taken]) -> Taken:
         """What `take` makes of the subscriptions of one event."""
         views, tail = version
         if len(views) == 1 and not tail:
@@ -83,14 +84,18 @@ class Lookup:
         parts = [self._count(version, piece, mode) for piece in portions(version, batch, self._schema)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def _one(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
+    def _one(self, view: SegmentView, values: Mapping[str, AttributeValue | None]) -> Ids:
         single = view.single
         if single is None:
             return self._by_steps(view, values)
         ids = self._single.find(single, values, copied)
-        return ids[~np.isin(ids, view.segment.rows.subs[list(view.dead)])] if view.dead else ids
+        if not view.dead or not len(ids):
+            return ids
+        if len(ids) <= _FEW:
+            return np.array([sub for sub in ids.tolist() if sub not in view.removed], np.int64)
+        return ids[~np.isin(ids, list(view.removed))]
 
-    def _by_steps(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
+    def _by_steps(self, view: SegmentView, values: Mapping[str, AttributeValue | None]) -> Ids:
         """The subscriptions of one event in a segment that no single call searches."""
         segment = view.segment
         offsets, slots = self._slots_of_one(view, values)
@@ -101,7 +106,7 @@ class Lookup:
         found.write(ids)
         return ids
 
-    def _slots_of_one(self, view: SegmentView, values: Mapping[str, Value | None]) -> tuple[Offsets, Slots]:
+    def _slots_of_one(self, view: SegmentView, values: Mapping[str, AttributeValue | None]) -> tuple[Offsets, Slots]:
         rows = view.segment.rows
         codes = rows.encode_one(values)
         if not rows.pieces.pieces:
@@ -221,7 +226,7 @@ def portions(
         start += size
 
 
-class _Attributes(dict[int, Mapping[str, Value | None]]):
+class _Attributes(dict[int, Mapping[str, AttributeValue | None]]):
     """The events of a batch as mappings, made when a box asks."""
 
     def __init__(self, events: EventColumns, segment: Segment) -> None:
@@ -229,15 +234,22 @@ class _Attributes(dict[int, Mapping[str, Value | None]]):
         self._events = events
         self._names = segment.rows.names
 
-    def __missing__(self, event: int) -> Mapping[str, Value | None]:
-        made = self[event] = {name: self._events.values(name)[event] for name in self._names}
+    def __missing__(self, event: int) -> Mapping[str, AttributeValue | None]:
+        events = self._events
+        if events.rows is not None:
+            return events.rows[event]
+        made = self[event] = {name: events.with_lists(name)[event] for name in self._names}
         return made
 
 
 def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Matches:
-    names = {name for boxes in tail.values() for box in boxes for name in box.names}
-    columns = {name: events.values(name) for name in names}
-    rows = ({name: column[row] for name, column in columns.items()} for row in range(events.size))
+    rows: Iterable[Mapping[str, AttributeValue | None]]
+    if events.rows is not None:
+        rows = events.rows
+    else:
+        names = {name for boxes in tail.values() for box in boxes for name in box.names}
+        columns = {name: events.with_lists(name) for name in names}
+        rows = ({name: column[row] for name, column in columns.items()} for row in range(events.size))
     return Matches.of(
         [sub for sub, boxes in tail.items() if any(box.admits(values) for box in boxes)] for values in rows
     )

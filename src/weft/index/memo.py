@@ -1,5 +1,5 @@
-"""Strings that events had, with their codes. Laws: all memos together stay within a number of bytes; a long string is
-not remembered; forgetting changes no answer.
+"""Strings that events had, with their codes. All memos together stay within a number of bytes. A long string is not
+remembered. Forgetting changes no answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Searching by the pieces that events contain. Law: what is left are the rows whose needs the event meets.
+"""The search by pieces that events contain. The rows that remain are those whose needs the event meets.
 
 An event is searched once for each of its anchors, and once for the rows without one (see `anchors`); then the other
 needs of the rows that were found are checked.

@@ -1,14 +1,16 @@
-"""Pieces: literal parts of patterns, which a text must or must not contain. Laws: the pieces found in an event are
-those that its strings contain; the work is linear in its strings, whatever the patterns are.
+"""Pieces: literal parts of patterns, which a text must or must not contain. The pieces found in an event are those that
+its strings contain. The work is linear in its strings, whatever the patterns are.
 
 All pieces of an attribute are found by one automaton; those of patterns that ignore case by another, in folded strings.
+The elements of a list are pieces, too: of a text of all elements, with a byte between them that no string contains.
 Automata are built when they are first needed, and neither pickled nor stored: to build one is quicker than to check it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from heapq import nsmallest
 from itertools import chain
 from typing import Any, NamedTuple
@@ -19,12 +21,13 @@ from numpy.typing import NDArray
 from weft.errors import FilterTooComplexError
 from weft.index.events import EventColumns
 from weft.index.recycled import RESULTS
-from weft.kernels.automaton import BITS, DENSE, Automaton, build_automaton, find_pieces
+from weft.kernels.automaton import DENSE, LEAST, Automaton, build_automaton, find_pieces
+from weft.language.membership import MARK
 from weft.language.pattern import Pattern
 from weft.model.door import shown
-from weft.model.value import Value
+from weft.model.lists import AttributeValue, element_key, elements_of
 
-LONGEST = 32  # bytes of a piece; of a longer text the beginning is looked for, and the pattern evaluated
+LONGEST = 256  # bytes of a piece; of a longer text parts are looked for, and the pattern is evaluated
 MOST_NEEDS = 8  # of one row
 _MOST_EXPECTED = 256  # pieces of an event for which there is room before they are found
 
@@ -35,6 +38,62 @@ class Piece(NamedTuple):
     name: str
     folded: bool
     data: bytes
+
+
+_LIST = MARK  # before the name of an attribute whose elements are pieces
+_BETWEEN = "\udcff"  # which is written as the byte 255
+_LONG_ELEMENT = 200  # bytes; of a longer one, a digest is the piece
+
+
+def list_axis(attribute: str) -> str:
+    """The name under which the elements of an attribute are pieces."""
+    return _LIST + attribute
+
+
+def is_list_axis(name: str) -> bool:
+    """Whether the pieces under a name are elements of lists."""
+    return name[0] == _LIST
+
+
+def attribute_of(name: str) -> str:
+    """The attribute whose strings or elements are read under a name."""
+    return name[1:] if name[0] == _LIST else name
+
+
+def element_piece(attribute: str, key: str) -> Piece:
+    """The piece that is in a list's text if and only if the list has the element."""
+    return Piece(list_axis(attribute), False, _list_text(_short_key(key)))
+
+
+def any_list(attribute: str) -> Piece:
+    """The piece that is in every list's text, so that it is there unless the attribute is absent."""
+    return Piece(list_axis(attribute), False, b"\xff")
+
+
+def list_text(value: Any) -> bytes:
+    """The text of a list's elements, a scalar being a list of one; empty if the attribute is absent."""
+    elements = elements_of(value)
+    if elements is None:
+        return b""
+    if type(elements) is list and set(map(type, elements)) == _STRINGS and max(map(len, elements)) < _LONG_ELEMENT // 4:
+        joined = f"{_BETWEEN}s" + f"{_BETWEEN}s".join(elements) + _BETWEEN
+        try:
+            return joined.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            pass  # a string that is not text: it came through no door
+    return _list_text(*[_short_key(key) for key in map(element_key, elements) if key is not None])
+
+
+def _list_text(*keys: bytes) -> bytes:
+    return b"\xff".join([b"", *keys, b""]) if keys else b"\xff"
+
+
+def _short_key(key: str) -> bytes:
+    data = key.encode("utf-8", "surrogatepass")
+    return data if len(data) <= _LONG_ELEMENT else b"h" + blake2b(data, digest_size=32).hexdigest().encode()
+
+
+_STRINGS = {str}
 
 
 class Need(NamedTuple):
@@ -51,19 +110,29 @@ def contained(pattern: Pattern) -> str | None:
     return segments[1][0] if plain else None
 
 
-def piece_of(name: str, pattern: Pattern, text: str) -> Piece:
-    """The piece for a literal text of a pattern."""
-    return Piece(name, pattern.ignore_case, text.encode("utf-8", "surrogatepass")[:LONGEST])
-
-
 def pieces_of(name: str, pattern: Pattern) -> list[Piece]:
     """Pieces that every match contains, besides the text that it begins and ends with."""
-    chunks = list(chain.from_iterable(pattern.segments))[1:-1]
-    if len(chunks) > 2 * MOST_NEEDS:  # no row has room for all of them: those that `fitting` chooses
-        data = {chunk.encode("utf-8", "surrogatepass")[:LONGEST] for chunk in chunks if chunk}
-        longest = nsmallest(MOST_NEEDS + 1, data, key=lambda each: (-len(each), each))
-        return [Piece(name, pattern.ignore_case, each) for each in longest]
-    return [piece_of(name, pattern, chunk) for chunk in chunks if chunk]
+    every = [*chain.from_iterable(pattern.segments)][1:-1]
+    chunks = every if len(every) == 1 else sorted({*every})  # the same text may come again and again
+    data = [chunk.encode("utf-8", "surrogatepass") for chunk in chunks if chunk]
+    if any(len(each) > LONGEST for each in data):
+        data = [part for each in data for part in _parts(each)]
+    if len(data) > 2 * MOST_NEEDS:  # no row has room for all of them: those that `fitting` chooses
+        data = nsmallest(MOST_NEEDS + 1, set(data), key=lambda each: (-len(each), each))
+    return [Piece(name, pattern.ignore_case, each) for each in data]
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    """A text; or, of one that is too long for a piece, parts from its beginning to its end. Texts that differ have a
+    part that differs, unless they have more bytes than MOST_NEEDS pieces.
+    """
+    if len(data) <= LONGEST:
+        yield data
+        return
+    last = min(MOST_NEEDS, -(-len(data) // LONGEST)) - 1
+    for at in range(last + 1):
+        begin = at * (len(data) - LONGEST) // last
+        yield data[begin : begin + LONGEST]
 
 
 def fitting(needs: Iterable[Need]) -> tuple[frozenset[Need], bool]:
@@ -97,7 +166,7 @@ class Pieces:
     def __init__(self, pieces: Iterable[Piece]) -> None:
         self.pieces = tuple(pieces)
         self.numbers = {piece: number for number, piece in enumerate(self.pieces)}
-        self.names = frozenset(piece.name for piece in self.pieces)
+        self.names = frozenset(map(attribute_of, {piece.name for piece in self.pieces}))
         self.marks = _Marks(len(self.pieces))
         self._expected = 16  # pieces of an event
         self._automata: list[tuple[str, bool, Automaton]] | None = None
@@ -125,39 +194,51 @@ class Pieces:
     def _built(self, name: str, folded: bool) -> Automaton:
         some = [(number, piece.data) for number, piece in enumerate(self.pieces) if piece[:2] == (name, folded)]
         offsets = np.cumsum([0, *(len(data) for _, data in some)], dtype=np.int64)
-        if offsets[-1] >> BITS:
-            raise FilterTooComplexError(
-                f"the patterns of {shown(name)} have too many characters for one index; use two"
-            )
         data = np.frombuffer(b"".join(data for _, data in some), np.uint8)
-        made: Automaton = build_automaton(data, offsets, DENSE)
+        made: Automaton = build_automaton(data, offsets, DENSE, LEAST)
+        if not len(made.endings):
+            raise FilterTooComplexError(
+                f"the patterns of {shown(attribute_of(name))} have too many characters for one index; use two"
+            )
         numbers = np.array([number for number, _ in some], np.int32)
         longest = made.endings[::2]
         longest[:] = np.where(longest < 0, -1, numbers[longest])
         return made
 
-    def find_one(self, event: Mapping[str, Value | None]) -> FoundPieces:
+    def find_one(self, event: Mapping[str, AttributeValue | None]) -> FoundPieces:
         """The pieces of one event."""
-        texts = {name: [event.get(name)] for name in self.names}
-        return self._find(1, lambda name, folded: _encoded(texts[name], folded))
+
+        def texts(name: str, folded: bool) -> _Texts | None:
+            value = event.get(attribute_of(name))
+            if name[0] == _LIST:
+                return None if value is None else _joined([list_text(value)])
+            return _encoded([value], folded) if isinstance(value, str) else None
+
+        return self._find(1, texts)
 
     def find(self, events: EventColumns) -> FoundPieces:
         """The pieces of each event of a batch."""
 
-        def texts(name: str, folded: bool) -> _Texts:
+        def texts(name: str, folded: bool) -> _Texts | None:
+            if name[0] == _LIST:
+                attribute = attribute_of(name)
+                return _list_texts(events, attribute) if events.has(attribute) else None
             if not folded and name in events.strings:
                 return _arrow_texts(events.strings[name])
-            return _encoded(events.values(name), folded) if events.has(name) else _encoded([None] * events.size, False)
+            return _encoded(events.values(name), folded) if events.has(name) else None
 
         return self._find(events.size, texts)
 
-    def _find(self, size: int, texts: Any) -> FoundPieces:
+    def _find(self, size: int, texts: Callable[[str, bool], _Texts | None]) -> FoundPieces:
         parts = []
         marks = self.marks.of_pieces
         for name, folded, automaton in self.automata():
+            given = texts(name, folded)
+            if given is None:
+                continue
             offsets = np.zeros(size + 1, np.int64)
             found = RESULTS.array(self._expected * size + len(marks) + 1, np.int32)
-            numbers = find_pieces(automaton, *texts(name, folded), marks, found, offsets)
+            numbers = find_pieces(automaton, *given, marks, found, offsets)
             self._expected = min(_MOST_EXPECTED, 4 + int(offsets[-1]) // max(1, size))
             parts.append(FoundPieces(offsets, numbers[: offsets[-1]]))
         return parts[0] if len(parts) == 1 else _merged(parts, size)
@@ -166,13 +247,21 @@ class Pieces:
 _Texts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]  # bytes, and where each text begins and ends
 
 
-def _encoded(values: Sequence[Value | None], folded: bool) -> _Texts:
+def _encoded(values: Sequence[AttributeValue | None], folded: bool) -> _Texts:
     """Strings as bytes; what is not a string is an empty text, which contains no piece."""
     texts = [value if isinstance(value, str) else "" for value in values]
     spelled = [text.casefold() for text in texts] if folded else texts
-    data = [text.encode("utf-8", "surrogatepass") for text in spelled]
+    return _joined([text.encode("utf-8", "surrogatepass") for text in spelled])
+
+
+def _joined(data: Sequence[bytes]) -> _Texts:
     ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
     return np.frombuffer(b"".join(data), np.uint8), ends[:-1], ends[1:]
+
+
+def _list_texts(events: EventColumns, attribute: str) -> _Texts:
+    """The elements of each event's list, as one text."""
+    return _joined([list_text(value) for value in events.with_lists(attribute)])
 
 
 def _arrow_texts(array: Any) -> _Texts:

@@ -1,4 +1,4 @@
-"""What the plain indexes share: subscriptions in a dictionary, and batches event by event."""
+"""The common part of the plain indexes: subscriptions in a dictionary, and batches event by event."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from weft.model.event import attributes_of
 from weft.model.frame import AnyEvent, as_batch
 from weft.model.schema import Schema
 
-Held = TypeVar("Held")
+_Held = TypeVar("_Held")
 
 
-class PlainIndex(ABC, Generic[Held]):
+class PlainIndex(ABC, Generic[_Held]):
     """Subscriptions by id; a subclass says what it holds of a filter and how it matches."""
 
     def __init__(self, schema: Schema | None = None, *, predicates: Predicates = NO_PREDICATES) -> None:
         self.schema = schema
         self.predicates = predicates
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, _Held] = {}
 
     @abstractmethod
-    def hold(self, filter: Filter) -> Held:
+    def hold(self, filter: Filter) -> _Held:
         """What is kept of a filter."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class PlainIndex(ABC, Generic[Held]):
             events = EventColumns.of(part, names, self.schema, bad)
             if errors is not None and bad:
                 errors.update({len(rows) + row: error for row, error in bad.items()})
-            columns = [events.values(name) for name in names]
+            columns = [events.with_lists(name) for name in names]
             if names:
                 rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
             else:

@@ -1,5 +1,5 @@
-"""Memory that is used again. Laws: no array is given out while anybody still holds a part of it; what is kept for later
-has a bounded size.
+"""Memory that is used again. No array is given out while a part of it is still in use. What is kept for later has a
+bounded size.
 
 On a virtual machine the first touch of new memory costs many times the write itself, and results of megabytes come from
 new memory each time. Here an array that nobody refers to any more is given out again. Python's count of references
@@ -34,7 +34,7 @@ class Recycler:
         self._owners: list[NDArray[np.uint8]] = []  # adding to a list and taking from it are atomic
 
     def array(self, size: int, kind: Any) -> NDArray[Any]:
-        """An array of so many items, which may hold anything."""
+        """An array of a given length with arbitrary contents."""
         kind = np.dtype(kind)
         wanted = size * kind.itemsize
         if wanted < _SMALL:

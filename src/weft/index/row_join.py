@@ -1,4 +1,4 @@
-"""Rows of several segments as one. Law: the joined rows hold what the living rows held, no more and no less.
+"""Rows of several segments as one. The joined rows hold what the living rows held, no more and no less.
 
 Dimensions are joined too, and only cuts, axes and pieces that a living row uses are kept. Anchors are left behind: they
 are chosen anew when a tree is built.

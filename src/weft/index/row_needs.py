@@ -1,5 +1,5 @@
-"""What special rows need besides their anchors, as a kernel reads it (see `kernels/needs.py`). Law: a row that is found
-under its anchor matches just if these needs are met.
+"""The needs of special rows besides their anchors, as a kernel reads them (see `kernels/needs.py`). A row that is found
+under its anchor matches if and only if these needs are met.
 """
 
 from __future__ import annotations

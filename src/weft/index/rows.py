@@ -1,4 +1,4 @@
-"""Rows of code ranges: what a partition tree is built from. Law: joining or renaming rows changes nothing they hold.
+"""Rows of code ranges: what a partition tree is built from. Joining or renaming rows changes nothing they hold.
 
 A row has one range of codes for each of some axes, and belongs to a slot, which may have several. A slot is a filter,
 and has the subscriptions with this filter.
@@ -20,9 +20,9 @@ from weft.index.events import EventColumns
 from weft.index.pieces import NO_PIECES, Pieces
 from weft.kernels.groups import gather, group_slots
 from weft.kernels.partition import regroup
-from weft.model.value import Value
+from weft.model.lists import AttributeValue
 
-_FEW_AXES = 16  # are coded one after another, whatever the event has
+_FEW_AXES = 40  # are coded one after another, whatever the event has
 _FEW_EQUAL = 16  # fewer equal filters than this part of all are not worth uniting
 
 
@@ -141,7 +141,7 @@ class FilterRows:
                 axis.write(self.dimensions[dim], events, codes, dim)
         return codes
 
-    def encode_one(self, event: Mapping[str, Value | None]) -> Codes:
+    def encode_one(self, event: Mapping[str, AttributeValue | None]) -> Codes:
         """The codes of one event. Cost: O(log cuts) for each axis of an attribute that it has."""
         if len(self.axes) <= _FEW_AXES:
             codes = []
@@ -216,7 +216,7 @@ def renumbered(rows: FilterRows, new_slot: Codes) -> tuple[FilterRows, Codes]:
 
 
 def _members(rows: FilterRows, to: Codes, slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The subscriptions when those of slot s become those of slot to[s], of so many: where they begin, and they."""
+    """The subscriptions when those of slot s become those of slot to[s], with the start of each slot."""
     firsts, subs = np.empty(slots + 1, np.int64), np.empty(len(rows.subs), np.int64)
     gather(rows.firsts, rows.subs, to, firsts, subs)
     return firsts, subs

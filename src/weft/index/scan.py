@@ -1,4 +1,4 @@
-"""The oracle: every filter is evaluated. Law: it is `meaning`, nothing else."""
+"""The oracle: every filter is evaluated. It is `meaning`, nothing else."""
 
 from __future__ import annotations
 

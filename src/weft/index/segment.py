@@ -1,4 +1,4 @@
-"""A segment: a partition tree over rows, never changed once built. Law: it finds what its rows hold.
+"""A segment: a partition tree over rows, never changed once built. It finds what its rows hold.
 
 What dies later is not in the segment but beside it (see `tree`), so that many threads and processes can share one.
 """
@@ -20,7 +20,7 @@ from weft.index.row_needs import RowNeeds
 from weft.index.rows import FilterRows, renumbered, united
 from weft.kernels import leaves, partition, search
 from weft.kernels.partition import PartitionTree
-from weft.model.value import Value
+from weft.model.lists import AttributeValue
 
 __all__ = ["DEFAULT", "PartitionTree", "Segment", "TreeShape", "settle"]
 
@@ -194,7 +194,7 @@ def settle(
     segment: Segment,
     offsets: NDArray[np.int64],
     ids: NDArray[np.int32],
-    attributes: Mapping[int, Mapping[str, Value | None]],
+    attributes: Mapping[int, Mapping[str, AttributeValue | None]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Found names to slots: boxes that must be evaluated are, and each slot is kept once per event.
 

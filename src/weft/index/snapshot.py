@@ -20,18 +20,24 @@ from weft.algebra.box import Box
 from weft.errors import FilterError, SnapshotError
 from weft.index.axis import ANCHOR, Axis
 from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
+from weft.index.coding import rows_of_columns
 from weft.index.dimension import AnchorDimension, CodeDimension
-from weft.index.pieces import LONGEST, Piece, Pieces
+from weft.index.filter_columns import columns_of_filters
+from weft.index.pieces import LONGEST, Piece, Pieces, is_list_axis
 from weft.index.rows import Checked, FilterRows
 from weft.index.segment import PartitionTree, Segment, TreeShape, known_places, special_rows
 from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
 from weft.index.verify import check_arrays, check_filters, check_needs, check_tree
 from weft.language.constant import encodes
+from weft.language.membership import MARK
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX, INT_MIN
 
-FORMAT, VERSION = "weft-index", 5
+FORMAT, VERSION = "weft-index", 7
+_WITHOUT_LISTS = 6  # what is written, so that an older Weft can read it, if no filter tests lists
+_OLDEST = 5  # that can be read: there, of a longer text only so many bytes were a piece:
+_LONGEST_5 = 32
 _TYPES: dict[str, tuple[str, ...]] = {
     "tree_nodes": ("int32",),
     "tree_children": ("int32",),
@@ -80,7 +86,8 @@ def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
     def write(draft: Path) -> None:
         arrays = _arrays(segment)
         files = {name: write_array(draft, name, arrays[name]) for name in _TYPES}
-        write_meta(draft, {"format": FORMAT, "version": VERSION, "files": files, **_described(segment, schema)})
+        version = VERSION if _tests_lists(segment.rows) else _WITHOUT_LISTS
+        write_meta(draft, {"format": FORMAT, "version": version, "files": files, **_described(segment, schema)})
 
     write_folder(path, write)
 
@@ -99,6 +106,8 @@ def read_snapshot(
         try:
             arrays = {name: folder.array(name, meta["files"][name], types, trusted) for name, types in _TYPES.items()}
             segment, schema = _built(meta, arrays, predicates, trusted)
+            if meta["version"] == _OLDEST and any(len(p.data) == _LONGEST_5 for p in segment.rows.pieces.pieces):
+                return _rebuilt(segment, predicates), schema
             if verify and not trusted:
                 check_filters(segment, predicates)
             return segment, schema
@@ -114,7 +123,7 @@ def _checked_meta(folder: Folder) -> Any:
         found, version = meta["format"], meta["version"]
         if found != FORMAT:
             raise SnapshotError(f"{folder.path} is not a snapshot of an index, but of {found!r}")
-        if version < VERSION:
+        if version < _OLDEST:
             raise SnapshotError(
                 f"{folder.path} was written by an older Weft (format {version}, now {VERSION}); write it again"
             )
@@ -168,6 +177,13 @@ def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
         "shape": list(segment.shape),
         "schema": None if schema is None else schema.to_dict(),
     }
+
+
+def _tests_lists(rows: FilterRows) -> bool:
+    mark = MARK.encode()
+    return any(is_list_axis(piece.name) for piece in rows.pieces.pieces) or any(
+        mark in source for source in rows.sources.values()
+    )
 
 
 def _piece_axes(rows: FilterRows) -> list[tuple[str, bool]]:
@@ -233,6 +249,19 @@ def _built(
     if not trusted:
         check_tree(segment)
     return segment, schema
+
+
+def _rebuilt(segment: Segment, predicates: Predicates) -> Segment:
+    """The segment of the same filters, built anew. Cost: that of adding them, without parsing."""
+    rows = segment.rows
+    filters: list[tuple[Box, ...]] = []
+    for slot, members in enumerate(np.diff(rows.firsts.astype(np.int64)).tolist()):
+        source = rows.sources.get(slot)
+        boxes = (
+            tuple(rows.box(row) for row in rows.rows_of(slot)) if source is None else decode_boxes(source, predicates)
+        )
+        filters += [boxes] * members
+    return Segment.build(rows_of_columns(columns_of_filters(filters), rows.subs), segment.shape)
 
 
 def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[CodeDimension]:

@@ -1,5 +1,5 @@
-"""The files of a snapshot. Laws: only regular files that lie in the directory itself are read, never through a link;
-a file's size and checksum are known before anything in it is used, if it is not trusted.
+"""The files of a snapshot. Only regular files that lie in the directory itself are read, never through a link. A file's
+size and checksum are known before anything in it is used, if it is not trusted.
 
 An array is a file of a line that says what it is, and its bytes, little-endian; it is mapped into memory and copied
 only where it is written to.
@@ -49,7 +49,7 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
-    """Write an array; returns what `index.json` says of it."""
+    """Write an array; returns its entry in `index.json`."""
     data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
     head = _head(array.dtype.name, len(array))
     with (folder / f"{name}.bin").open("wb") as file:
@@ -93,7 +93,7 @@ class Folder:
         self._handle = handle
 
     def meta(self) -> Any:
-        """What `index.json` says. Raises SnapshotError."""
+        """The contents of `index.json`. Raises SnapshotError."""
         try:
             with self._file(META) as (file, size):
                 if size > _MOST_META:

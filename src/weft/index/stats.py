@@ -1,4 +1,4 @@
-"""What an index costs: memory, shape, and which subscriptions are expensive."""
+"""The cost of an index: memory, shape, and which subscriptions are expensive."""
 
 from __future__ import annotations
 

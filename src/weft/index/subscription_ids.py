@@ -1,4 +1,4 @@
-"""Subscriptions of an index as 64-bit integers. Law: an id is checked when it is given, and never changed or rounded.
+"""Subscriptions of an index as 64-bit integers. An id is checked when it is given, and never changed or rounded.
 
 A bool, a float, None, a string and an integer beyond 64 bits are refused with InvalidIdError, one by one and in bulk.
 """
@@ -52,7 +52,7 @@ def check_ids(subs: Iterable[Any]) -> Ids:
 
 
 def check_new_ids(subs: Iterable[Any], filters: int) -> Ids:
-    """The ids of so many filters, no two of them equal. Raises SubscriptionError."""
+    """The ids of a number of filters, no two of them equal. Raises SubscriptionError."""
     ids = check_ids(subs)
     if len(ids) != filters:
         raise SubscriptionError(f"there are {len(ids)} ids for {filters} filters")

@@ -1,6 +1,6 @@
-"""Whether a segment from elsewhere can be trusted. Laws: what passes `check_arrays` and `check_tree` lets no search
-read outside its arrays or run for ever, and its tree finds just the events in the rows' ranges; what passes
-`check_filters` as well finds what its filters mean. Whatever does not pass raises ValueError.
+"""The verification of a segment from elsewhere. What passes `check_arrays` and `check_tree` lets no search read outside
+its arrays or run forever, and its tree finds exactly the events in the rows' ranges. What passes `check_filters` as
+well finds what its filters mean. Whatever does not pass raises ValueError.
 
 The filter of most slots is told from their ranges, so for them there is nothing to disagree with. The others keep their
 boxes as bytes, and `check_filters` derives their rows from these again.

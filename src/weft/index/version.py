@@ -1,4 +1,4 @@
-"""Versions: what an index holds at one moment. Law: a version is never changed; changes make another.
+"""Versions: what an index holds at one moment. A version is never changed; changes make another.
 
 A version has segments, what is dead in each, and a tail of the newest subscriptions as boxes.
 """
@@ -31,15 +31,16 @@ class SegmentView(NamedTuple):
     tree: PartitionTree  # the segment's, with what lives now
     alive: NDArray[np.bool_]
     dead: frozenset[int]
+    removed: frozenset[int]  # the subscriptions at the places in `dead`
     born: int  # how many of `alive` are
     holes: bool  # whether a slot that lives in the tree has subscriptions that do not
     single: SingleSearch | None  # how one event is searched for, the newest dead included
 
     @staticmethod
     def of(segment: Segment, tree: PartitionTree, alive: NDArray[np.bool_], born: int, holes: bool) -> SegmentView:
-        """The view of a segment in which so many are alive, none of them newly dead."""
+        """The view of a segment with a number of living subscriptions, none of them newly dead."""
         single = SingleSearch.of(segment, tree, alive, holes)
-        return SegmentView(segment, tree, alive, frozenset(), born, holes, single)
+        return SegmentView(segment, tree, alive, frozenset(), frozenset(), born, holes, single)
 
     @property
     def size(self) -> int:
@@ -65,6 +66,7 @@ class SegmentView(NamedTuple):
         assert len(self.alive) == len(rows.subs)
         assert (np.diff(rows.slots) >= 0).all()
         assert all(self.alive[place] for place in self.dead)
+        assert self.removed == {*rows.subs[list(self.dead)].tolist()}
         firsts = rows.firsts.astype(np.int64)
         assert firsts[0] == 0
         assert firsts[-1] == len(rows.subs)
@@ -88,6 +90,14 @@ class Version(NamedTuple):
     def size(self) -> int:
         """How many subscriptions live."""
         return sum(view.size for view in self.views) + len(self.tail)
+
+    @property
+    def buffered(self) -> int:
+        """How many changes each match looks at one by one: the subscriptions in the tail, and the newest dead."""
+        buffered = len(self.tail)
+        for view in self.views:
+            buffered += len(view.dead)
+        return buffered
 
     @property
     def names(self) -> frozenset[str]:
@@ -115,16 +125,17 @@ class Version(NamedTuple):
     def without(self, subs: Sequence[int], most: int) -> tuple[tuple[SegmentView, ...], bool]:
         """The views without some subscriptions, and whether a view had more than `most` newly dead: they are buried."""
         views = list(self.views)
-        gone: dict[int, set[int]] = {}
+        gone: dict[int, dict[int, int]] = {}
         for sub in subs:
             for at, view in enumerate(views):
                 place = view.place(sub)
                 if place >= 0:
-                    gone.setdefault(at, set()).add(place)
+                    gone.setdefault(at, {})[place] = sub
                     break
         buried_some = False
         for at, places in gone.items():
-            views[at] = views[at]._replace(dead=views[at].dead | places)
+            view = views[at]
+            views[at] = view._replace(dead=view.dead | places.keys(), removed=view.removed | {*places.values()})
             if len(views[at].dead) > most:
                 views[at], buried_some = buried(views[at]), True
         return tuple(views), buried_some
@@ -188,8 +199,8 @@ def bury_late(made: SegmentView, before: Sequence[SegmentView], after: Sequence[
         if one is not other:
             died = (set(np.flatnonzero(one.alive & ~other.alive).tolist()) | other.dead) - one.dead
             gone += one.segment.rows.subs[sorted(died)].tolist()
-    places = (made.segment.place(sub) for sub in gone)
-    return buried(made._replace(dead=made.dead | frozenset(place for place in places if place >= 0)))
+    places = {place: sub for sub in gone if (place := made.segment.place(sub)) >= 0}
+    return buried(made._replace(dead=made.dead | places.keys(), removed=made.removed | {*places.values()}))
 
 
 def _has(ordered: Ids, sub: int) -> bool:

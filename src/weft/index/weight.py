@@ -1,4 +1,4 @@
-"""What a filter's boxes weigh in an index. Law: the weight bounds the memory of an admitted filter."""
+"""The weight of a filter's boxes in an index. It bounds the memory of an admitted filter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
-from weft.algebra.valueset import ValueSet
+from weft.algebra.strings import Strings
 from weft.errors import FilterTooComplexError
 from weft.model.limits import LIMITS
 
@@ -16,6 +16,7 @@ _CHARACTERS = 16  # of a string or pattern that weigh as much as one bound
 def weigh(boxes: Iterable[Box]) -> int:
     """The number of bounds, patterns and residuals of boxes; a value set that several boxes share counts once.
 
+    >>> from weft.algebra.valueset import ValueSet
     >>> weigh([Box({"x": ValueSet(numbers=((0, 0), (1, 1)))})])
     3
     """
@@ -26,7 +27,10 @@ def weigh(boxes: Iterable[Box]) -> int:
         for values in box.sets.values():
             if id(values) not in seen:
                 seen.add(id(values))
-                weight += _weight(values, seen)
+                weight += len(values.numbers) + len(values.timestamps)
+                strings = values.strings
+                if strings.line or strings.terms:
+                    weight += _string_weight(strings, seen)
     return weight
 
 
@@ -53,20 +57,17 @@ def check_weights(columns: BoxColumns) -> None:
             raise error.at(owner) from None
 
 
-def _weight(values: ValueSet, seen: set[int]) -> int:
-    weight = len(values.numbers) + len(values.timestamps)
-    strings = values.strings
-    if strings.line or strings.terms:
-        weight += _text_weight(strings.line)
-        for term in strings.terms:
-            weight += 2 + len(term.musts) + len(term.nots)
-            if id(term.line) not in seen:
-                seen.add(id(term.line))
-                weight += _text_weight(term.line)
-            for pattern in (*term.musts, *term.nots):
-                if id(pattern) not in seen:
-                    seen.add(id(pattern))
-                    weight += len(pattern.segments) + pattern.shortest // _CHARACTERS
+def _string_weight(strings: Strings, seen: set[int]) -> int:
+    weight = _text_weight(strings.line)
+    for term in strings.terms:
+        weight += 2 + len(term.musts) + len(term.nots)
+        if id(term.line) not in seen:
+            seen.add(id(term.line))
+            weight += _text_weight(term.line)
+        for pattern in (*term.musts, *term.nots):
+            if id(pattern) not in seen:
+                seen.add(id(pattern))
+                weight += len(pattern.segments) + pattern.shortest // _CHARACTERS
     return weight
 
 

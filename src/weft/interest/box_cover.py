@@ -1,5 +1,5 @@
-"""What active subscriptions cover, together as tiles and each by itself, and the passive subscriptions. Laws: `tiled`
-and `compare` are True only for what the active ones cover; a filter that cannot be subtracted subtracts nothing.
+"""The cover of the active subscriptions, together as tiles and each by itself, and the passive subscriptions. `tiled`
+and `compare` are True only for what the active ones cover. A filter that cannot be subtracted subtracts nothing.
 
 This module determines what is covered. `negative_space` decides which subscriptions become active, and when.
 """

@@ -1,5 +1,5 @@
-"""Active subscriptions, and which of them may cover another one by themselves. Law: every active subscription that
-`covers` another is among its candidates, or contains each of its rows.
+"""Active subscriptions, and which of them may cover another one by themselves. Every active subscription that `covers`
+another is among its candidates, or contains each of its rows.
 
 A subscription cuts out of the negative space the boxes that rows can express, and it is found by a hull around all of
 it. A filter with residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows

@@ -1,5 +1,5 @@
-"""An attribute as one line of cuts with integer labels. Laws: labels have exactly the order of their cuts; every set
-without patterns is a union of intervals of the line.
+"""An attribute as one line of cuts with integer labels. Labels have exactly the order of their cuts. Every set without
+patterns is a union of intervals of the line.
 
 The line has a position for "absent", then the numbers, strings, bools and timestamps, or only those of the declared
 type. In the latter case, a value of another type is absent (MICS 6 of the errata: a full-domain range does not contain

@@ -1,5 +1,5 @@
-"""What a negative space still has to decide, and what it tells its neighbour. Law: a removed subscription is withdrawn
-only after all those that it may have subsumed are decided; decisions are first in, first out.
+"""The open decisions of a negative space, and the changes that its neighbour is sent. A removed subscription is
+withdrawn only after all those that it may have subsumed are decided; decisions are first in, first out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 from weft.interest.tiles import Owner
 from weft.model.change import Change
 
-Key = TypeVar("Key", bound=Hashable)
+DecisionKey = TypeVar("DecisionKey", bound=Hashable)
 
 
-class Telling(Generic[Key]):
+class Telling(Generic[DecisionKey]):
     """What a neighbour must be told in one update. A subscription added and removed within it is not told at all.
 
     >>> telling = Telling()
@@ -26,14 +26,14 @@ class Telling(Generic[Key]):
     """
 
     def __init__(self) -> None:
-        self._drop: dict[Key, None] = {}
-        self._add: dict[Key, None] = {}
+        self._drop: dict[DecisionKey, None] = {}
+        self._add: dict[DecisionKey, None] = {}
 
-    def add(self, key: Key) -> None:
+    def add(self, key: DecisionKey) -> None:
         """Tell a subscription from now on."""
         self._add[key] = None
 
-    def drop(self, *keys: Key) -> None:
+    def drop(self, *keys: DecisionKey) -> None:
         """Withdraw some subscriptions."""
         for key in keys:
             if key in self._add:
@@ -41,24 +41,24 @@ class Telling(Generic[Key]):
             else:
                 self._drop[key] = None
 
-    def change(self) -> Change[list[Key], list[Key]]:
+    def change(self) -> Change[list[DecisionKey], list[DecisionKey]]:
         """The whole update."""
         return Change(list(self._drop), list(self._add))
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell(Generic[Key]):
+class Farewell(Generic[DecisionKey]):
     """Subscriptions that may be withdrawn once everything before this is decided."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[DecisionKey, ...]
 
 
-class Undecided(Generic[Key]):
+class Undecided(Generic[DecisionKey]):
     """The owners to be decided, in order, with the farewells among them."""
 
     def __init__(self) -> None:
-        self._queue: deque[Owner | Farewell[Key]] = deque()
-        self.leaving: dict[Key, None] = {}  # no longer wanted, but told until their farewell
+        self._queue: deque[Owner | Farewell[DecisionKey]] = deque()
+        self.leaving: dict[DecisionKey, None] = {}  # no longer wanted, but told until their farewell
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -67,7 +67,7 @@ class Undecided(Generic[Key]):
         return (each for each in self._queue if not isinstance(each, Farewell))
 
     @property
-    def first(self) -> Owner | Farewell[Key] | None:
+    def first(self) -> Owner | Farewell[DecisionKey] | None:
         """The next entry, or None."""
         return self._queue[0] if self._queue else None
 
@@ -75,7 +75,7 @@ class Undecided(Generic[Key]):
         """Append an owner to be decided."""
         self._queue.append(owner)
 
-    def leave(self, owners: Iterable[Owner], keys: Iterable[Key]) -> None:
+    def leave(self, owners: Iterable[Owner], keys: Iterable[DecisionKey]) -> None:
         """Schedule the removal of `keys` after the `owners` are decided."""
         leaving = tuple(keys)
         self._queue += owners

@@ -1,5 +1,5 @@
-"""The labels that a neighbour wants, for looking up events. Laws: every event that it wants is found; with exact labels
-nothing else is, with a filter slightly more; an event is looked up at a bounded number of levels.
+"""The labels that a neighbour wants, for looking up events. Every event that it wants is found. With exact labels
+nothing else is, with a filter slightly more. An event is looked up at a bounded number of levels.
 
 The neighbour chooses the size of the filter and switches it with the update that announces it (`label_twin`). The owner
 of this object keeps the exact labels, from which a filter is rebuilt.
@@ -61,7 +61,7 @@ class HeardLabels:
 
     @property
     def everything(self) -> bool:
-        """Whether there are so many levels that every event counts as wanted: looking them all up would cost more."""
+        """Whether every event counts as wanted, because looking up all levels would cost more."""
         return len(self._levels) > MOST_LEVELS
 
     def switch(self, switch: Switch | None, labels: Ints) -> None:

@@ -1,5 +1,5 @@
-"""Very many subscriptions reduced at once, by what several cover together and by what they cover on a curve. Laws: the
-subscriptions that stand for another are kept themselves, and together they admit everything that it admits; this is
+"""Very many subscriptions reduced at once, by what several cover together and by what they cover on a curve. The
+subscriptions that stand for another are kept themselves, and together they admit everything that it admits. This is
 proven independently of the structure that found it.
 """
 

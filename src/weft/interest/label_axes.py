@@ -1,5 +1,5 @@
-"""Boxes as rows of integer labels, one axis per attribute. Laws: `spans` are exactly the box; `hull` is all of it and
-possibly more; on every axis, rows have the order of the values.
+"""Boxes as rows of integer labels, one axis per attribute. `spans` are exactly the box. `hull` is all of it and
+possibly more. On every axis, rows have the order of the values.
 
 An attribute becomes an axis when a box first restricts it. On all other attributes a box is everything, including
 absence.

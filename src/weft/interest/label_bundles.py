@@ -1,4 +1,4 @@
-"""The labels told to one neighbour, in bundles: one item for many labels. Law: each label is in exactly one bundle.
+"""The labels told to one neighbour, in bundles: one item for many labels. Each label is in exactly one bundle.
 
 A bundle that loses a label is sent again without it, so bundles are small. New labels come in new bundles, and `renew`
 combines many into few when there is time.

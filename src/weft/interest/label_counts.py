@@ -1,5 +1,5 @@
-"""How many subscriptions want each label, exactly. Laws: a label is new if its count was 0 before, and gone if it is 0
-after; a failed change changes nothing.
+"""Exact counts of the subscriptions that want each label. A label is new if its count was 0 before, and gone if it is 0
+after. A failed change changes nothing.
 
 The paper lets a counting Bloom filter decide what is forwarded and withdrawn. A label that was held back because of a
 collision is then lost when the other label is removed (errata, DLS 3). Here exact counts decide, with one table per

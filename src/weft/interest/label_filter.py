@@ -1,5 +1,5 @@
-"""A counting Bloom filter of labels (DLS 3.2). Laws: every label in it is found; two filters of the same shape with the
-same labels are equal, so filters can be sent and merged.
+"""A counting Bloom filter of labels (DLS 3.2). Every label in it is found. Two filters of the same shape with the same
+labels are equal, so filters can be sent and merged.
 
 A full counter stays full (errata, DLS 6): it can cause false positives, never false negatives. `saturated` counts them.
 Only rebuilding the filter from its labels removes them.

@@ -1,5 +1,5 @@
-"""What brokers send about labels: sets of labels as items, and notes that take effect with the update that carries
-them.
+"""Items and notes that brokers send about labels: sets of labels, and notes that take effect with the update that
+carries them.
 """
 
 from __future__ import annotations

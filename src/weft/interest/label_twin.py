@@ -1,4 +1,4 @@
-"""A counting filter at both ends of a link (DLS 4.4). Law: ends that processed the same updates are equal bit for bit.
+"""A counting filter at both ends of a link (DLS 4.4). Ends that processed the same updates are equal bit for bit.
 
 The sender decides the size, because it knows the number of labels before the other end does. A new size is announced
 with the update that needs it: a *switch*, which is numbered, and at which both ends rebuild their filter from all

@@ -1,7 +1,7 @@
-"""Negative space: what no forwarded subscription covers, as disjoint boxes (Jafarpour et al.). Laws: after every call,
-what is told covers what is wanted; a subscription that one active subscription covers is passive and, if the space is
-exact, so is one that all of them together cover; the negative boxes and those covered by each active subscription
-always tile the space of all events (errata, negative space 5).
+"""Negative space: what no forwarded subscription covers, as disjoint boxes (Jafarpour et al.). After every call, what
+is told covers what is wanted. A subscription that one active subscription covers is passive and, if the space is exact,
+so is one that all of them together cover. The negative boxes and those covered by each active subscription always tile
+the space of all events (errata, negative space 5).
 
 The number of boxes is bounded. Beyond the bound, the space is approximate: what cannot be subtracted stays negative. A
 condition that boxes cannot express, such as a pattern or a comparison of attributes, subtracts nothing. State is per
@@ -29,12 +29,12 @@ from weft.model.schema import Schema
 
 __all__ = ["MOST_BOXES", "Limit", "NegativeSpace"]
 
-Key = TypeVar("Key", bound=Hashable)
+SpaceKey = TypeVar("SpaceKey", bound=Hashable)
 
 MOST_BOXES = MOST_TILES
 
 
-class NegativeSpace(Generic[Key]):
+class NegativeSpace(Generic[SpaceKey]):
     """Subscriptions by key. Without a limit, the space is exact as long as there are at most `most_boxes` boxes,
     negative and covered (None: no bound).
 
@@ -72,15 +72,15 @@ class NegativeSpace(Generic[Key]):
         self.schema, self.limit, self.most_boxes = schema, limit, most_boxes
         self._order, self._make, self._at_once = order, make_tiles, at_once
         self._shared = shared or SharedFilters()
-        self._subscriptions: dict[Key, ActiveSubscription] = {}
-        self._keys: dict[int, Key] = {}  # by owner
+        self._subscriptions: dict[SpaceKey, ActiveSubscription] = {}
+        self._keys: dict[int, SpaceKey] = {}  # by owner
         self._next = 0
         self._clear()
 
     def _clear(self) -> None:
-        self._active: dict[Key, None] = {}  # in the order of activation
-        self._passive: dict[Key, None] = {}
-        self._undecided: Undecided[Key] = Undecided()
+        self._active: dict[SpaceKey, None] = {}  # in the order of activation
+        self._passive: dict[SpaceKey, None] = {}
+        self._undecided: Undecided[SpaceKey] = Undecided()
         self._newcomers = 0  # active ones that are undecided
         self._comparison: Comparison | None = None  # of the first undecided one, if it has begun
         most = sys.maxsize if self.most_boxes is None else self.most_boxes
@@ -89,17 +89,17 @@ class NegativeSpace(Generic[Key]):
     # -- what is there ----------------------------------------------------------------------------
 
     @property
-    def active(self) -> Collection[Key]:
+    def active(self) -> Collection[SpaceKey]:
         """The subscriptions that are forwarded; while work is pending, also new ones that may yet be found subsumed."""
         return self._active.keys()
 
     @property
-    def passive(self) -> Collection[Key]:
+    def passive(self) -> Collection[SpaceKey]:
         """The subscriptions that are subsumed."""
         return self._passive.keys()
 
     @property
-    def told(self) -> Collection[Key]:
+    def told(self) -> Collection[SpaceKey]:
         """What the neighbour knows: the active subscriptions and, while work is pending, removed ones not yet
         withdrawn.
         """
@@ -132,14 +132,14 @@ class NegativeSpace(Generic[Key]):
         """The number of subscriptions."""
         return len(self._subscriptions)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: SpaceKey) -> bool:
         return key in self._subscriptions
 
     def negative(self) -> list[Box]:
         """The negative boxes. Cost: O(boxes)."""
         return self._cover.boxes(FREE)
 
-    def covered_by(self, key: Key) -> list[Box]:
+    def covered_by(self, key: SpaceKey) -> list[Box]:
         """The boxes assigned to an active subscription (CoveredBy); a passive one has none."""
         return self._cover.boxes(self._subscriptions[key].owner)
 
@@ -160,18 +160,20 @@ class NegativeSpace(Generic[Key]):
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def add(self, key: Key, region: Region) -> bool:
+    def add(self, key: SpaceKey, region: Region) -> bool:
         """Add a subscription (figures 6 and 8); returns whether it must be forwarded. Raises as `change`.
 
         Use it only while nothing is pending; `change` returns the whole update.
         """
         return key in self.change({key: region}).add
 
-    def discard(self, key: Key) -> Change[list[Key], list[Key]]:
+    def discard(self, key: SpaceKey) -> Change[list[SpaceKey], list[SpaceKey]]:
         """Remove a subscription (figures 7 and 9). What it had subsumed may have to be forwarded. As `change`."""
         return self.change({}, [key])
 
-    def change(self, add: Mapping[Key, Region], drop: Collection[Key] = ()) -> Change[list[Key], list[Key]]:
+    def change(
+        self, add: Mapping[SpaceKey, Region], drop: Collection[SpaceKey] = ()
+    ) -> Change[list[SpaceKey], list[SpaceKey]]:
         """Remove some subscriptions, then add some; returns what the neighbour must be told, as one update.
 
         Long work is left `pending`. An active subscription that is removed remains told until those that it had
@@ -190,7 +192,7 @@ class NegativeSpace(Generic[Key]):
                 raise LocalProtocolError(
                     f"subscription {key!r} already exists; drop it in the same change to replace it"
                 )
-        telling: Telling[Key] = Telling()
+        telling: Telling[SpaceKey] = Telling()
         freed = {key: made for key in gone if (made := self._forget(key, telling)) is not None}
         if not self._subscriptions:
             telling.drop(*freed, *self._undecided.leaving)
@@ -211,22 +213,22 @@ class NegativeSpace(Generic[Key]):
         self._work(sys.maxsize if again else self._at_once * (len(forms) + len(gone)), telling)
         return telling.change()
 
-    def step(self, budget: int) -> Change[list[Key], list[Key]]:
+    def step(self, budget: int) -> Change[list[SpaceKey], list[SpaceKey]]:
         """Continue with pending work; returns what the neighbour must be told now, as one update.
 
         `budget` is approximately how many subscriptions may be examined; 1 suffices to finish eventually.
         """
-        telling: Telling[Key] = Telling()
+        telling: Telling[SpaceKey] = Telling()
         self._work(max(1, budget), telling)
         return telling.change()
 
-    def _satisfiable(self, key: Key, region: Region) -> NormalForm:
+    def _satisfiable(self, key: SpaceKey, region: Region) -> NormalForm:
         form = as_form(region, self.schema)
         if not form:
             raise FilterError(f"subscription {key!r} never matches, so it covers nothing; do not forward it")
         return form
 
-    def _forget(self, key: Key, telling: Telling[Key]) -> ActiveSubscription | None:
+    def _forget(self, key: SpaceKey, telling: Telling[SpaceKey]) -> ActiveSubscription | None:
         """Remove a subscription; returns it if others may have been subsumed by it."""
         made = self._subscriptions.pop(key)
         del self._keys[made.owner]
@@ -248,7 +250,7 @@ class NegativeSpace(Generic[Key]):
             self._cover.retake(gone)
         return sorted({owner for gone in freed for owner in self._cover.met(gone)})
 
-    def _work(self, budget: int, telling: Telling[Key]) -> None:
+    def _work(self, budget: int, telling: Telling[SpaceKey]) -> None:
         """Decide what is undecided, in order, as far as the budget of subscriptions allows."""
         while (first := self._undecided.first) is not None:
             if isinstance(first, Farewell):
@@ -267,7 +269,7 @@ class NegativeSpace(Generic[Key]):
             self._undecided.pop()
             self._comparison = None
 
-    def _decide(self, owner: Owner, budget: int, telling: Telling[Key]) -> bool:
+    def _decide(self, owner: Owner, budget: int, telling: Telling[SpaceKey]) -> bool:
         """Activate a passive subscription that is not subsumed, or make a new one passive that is; False if the budget
         ends.
         """
@@ -303,7 +305,7 @@ class NegativeSpace(Generic[Key]):
             self._comparison = comparison
         return self._cover.compare(made, comparison, budget)
 
-    def _take_in(self, key: Key, form: NormalForm, telling: Telling[Key], budget: int | None = None) -> None:
+    def _take_in(self, key: SpaceKey, form: NormalForm, telling: Telling[SpaceKey], budget: int | None = None) -> None:
         """Figures 6 and 8: activate a subscription that meets the negative space, and subtract it from that."""
         made = self._subscriptions[key] = self._cover.make(form, Owner(self._next))
         self._keys[self._next] = key
@@ -321,13 +323,13 @@ class NegativeSpace(Generic[Key]):
         else:
             self._cover.activate(made)
 
-    def _subsume(self, key: Key, made: ActiveSubscription) -> None:
+    def _subsume(self, key: SpaceKey, made: ActiveSubscription) -> None:
         self._passive[key] = None
         self._cover.subsume(made)
 
     # -- optimising -------------------------------------------------------------------------------
 
-    def rebuild(self) -> Change[list[Key], list[Key]]:
+    def rebuild(self) -> Change[list[SpaceKey], list[SpaceKey]]:
         """Rebuild all sets from ALL subscriptions (errata, negative space 8), the largest first, so that few are
         active.
 
@@ -346,7 +348,7 @@ class NegativeSpace(Generic[Key]):
 
     def _thin(self) -> None:
         """Make active subscriptions passive that a later one covers, until there are none."""
-        thinned: dict[Key, None] = {}
+        thinned: dict[SpaceKey, None] = {}
         while some := [key for key in self._active if key not in thinned and self._cover.redundant(self._made(key))]:
             for key in some:
                 if key in self._active and self._cover.redundant(self._made(key)):
@@ -357,7 +359,7 @@ class NegativeSpace(Generic[Key]):
                     self._work(sys.maxsize, Telling())
             thinned.update(dict.fromkeys(some))
 
-    def _made(self, key: Key) -> ActiveSubscription:
+    def _made(self, key: SpaceKey) -> ActiveSubscription:
         return self._subscriptions[key]
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:

@@ -1,5 +1,4 @@
-"""The boxes of subscriptions as rows of labels. Law: a search finds exactly the rows that meet a box, or that contain
-it.
+"""The boxes of subscriptions as rows of labels. A search finds exactly the rows that meet a box, or that contain it.
 
 Rows follow the labels of their axes, which may be spread again. Axes may be added.
 """

@@ -18,7 +18,7 @@ from weft.errors import LabelError
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.model.change import Change
 
-Client = TypeVar("Client", bound=Hashable)
+_Client = TypeVar("_Client", bound=Hashable)
 Forwarded = Change[list[int], list[int]]
 
 
@@ -54,7 +54,7 @@ class FilterReceiver:
         return self.held.nbytes
 
 
-class FilterBroker(Generic[Client]):
+class FilterBroker(Generic[_Client]):
     """A broker's own side: a filter of all its clients' labels (SFF), and a small one for each client.
 
     >>> broker: FilterBroker[str] = FilterBroker(FilterShape(64), FilterShape(16))
@@ -66,10 +66,10 @@ class FilterBroker(Generic[Client]):
 
     def __init__(self, shape: FilterShape, client_shape: FilterShape) -> None:
         self.all = CountingFilter(shape)
-        self.clients: dict[Client, CountingFilter] = {}
+        self.clients: dict[_Client, CountingFilter] = {}
         self._client_shape = client_shape
 
-    def subscribe(self, client: Client, labels: Iterable[int]) -> Forwarded:
+    def subscribe(self, client: _Client, labels: Iterable[int]) -> Forwarded:
         """Algorithm 2: forward the labels that seem new."""
         mine = self.clients.get(client)
         if mine is None:
@@ -82,7 +82,7 @@ class FilterBroker(Generic[Client]):
             self.all.add([label])
         return forwarded
 
-    def unsubscribe(self, client: Client, labels: Iterable[int]) -> Forwarded:
+    def unsubscribe(self, client: _Client, labels: Iterable[int]) -> Forwarded:
         """Algorithm 3 over the given labels (errata, DLS 1): withdraw those that seem to be the last.
 
         Raises LabelError for a client without subscriptions.
@@ -98,7 +98,7 @@ class FilterBroker(Generic[Client]):
             _remove(mine, label)
         return forwarded
 
-    def clients_of(self, label: int, publisher: Client | None = None) -> list[Client]:
+    def clients_of(self, label: int, publisher: _Client | None = None) -> list[_Client]:
         """Algorithm 4: the clients that seem to want an event of this label, except its publisher.
 
         Cost: O(clients), with one look-up in each filter.

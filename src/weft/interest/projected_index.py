@@ -1,5 +1,5 @@
-"""Subscriptions of many attributes, found by the few most selective ones (MICS 5). Law: answers are exact; the curve
-only excludes subscriptions that need not be compared.
+"""Subscriptions of many attributes, found by the few most selective ones (MICS 5). Answers are exact; the curve only
+excludes subscriptions that need not be compared.
 
 Attributes are chosen greedily by how many pairs of sample subscriptions and events they rule out. Candidates come from
 one look-up on the curve over these attributes, and each is then compared exactly.

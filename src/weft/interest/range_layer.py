@@ -1,4 +1,4 @@
-"""Subscriptions by their ranges, in immutable arrays. Law: every answer agrees with the range sets themselves.
+"""Subscriptions by their ranges, in immutable arrays. Every answer agrees with the range sets themselves.
 
 Answers are pairs, as two arrays: the number of the query, and the row of a live subscription, in no order, each once.
 """

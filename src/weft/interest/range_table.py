@@ -1,5 +1,5 @@
-"""The range table of MICS: how many subscriptions need each point of the curve. Laws: what is told always equals what
-is needed with gaps closed, as if computed from scratch; removing is inserting run backwards.
+"""The range table of MICS: how many subscriptions need each point of the curve. What is told always equals what is
+needed with gaps closed, as if computed from scratch. Removing is inserting run backwards.
 
 It holds counts, not who needs a point: one table per neighbour, without what came from it (errata, MICS 3 and 4). On
 the curve, covering by the union of all is subsumption, so one walk answers both (MICS 3.7). Ranges are examined one by

@@ -1,5 +1,5 @@
-"""What the spaces of all neighbours compute of the same filter, once. Law: the answer is the one that each space would
-find by itself.
+"""Results about one filter that the spaces of all neighbours share. The answer is the one that each space would compute
+by itself.
 
 Only the newest filter is remembered: neighbours get the same filter one after the other.
 """

@@ -1,4 +1,4 @@
-"""Sorted items in rows of bounded length. Law: the rows in a row are sorted, and no item is in them twice.
+"""Sorted items in rows of bounded length. Each row and the sequence of rows are sorted, and no item occurs twice.
 
 A list moves half of its items when one is inserted; a row moves few. Insertion costs O(row + number of rows).
 """
@@ -46,7 +46,7 @@ class SortedRows:
         return row[at - 1], row[at] if at < len(row) else self._firsts[number + 1]
 
     def near(self, item: Any, around: int) -> list[Any]:
-        """The items to both sides of where an item would be: at most so many below, and one more from there on."""
+        """The items on both sides of where an item would be: a number of them below, and one more from there on."""
         number = bisect_right(self._firsts, item) - 1
         at = bisect_left(self._rows[number], item)
         below, above = self._rows[number][:at], self._rows[number][at:]

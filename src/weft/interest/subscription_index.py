@@ -1,5 +1,4 @@
-"""Candidates from the curve (MICS 5, subscription indexing). Law: everything that the exact check would find is a
-candidate.
+"""Candidates from the curve (MICS 5, subscription indexing). Everything that the exact check would find is a candidate.
 
 The cells of a subscription contain all its points, and those of a covered subscription lie among those of the covering
 one. What the cells rule out is therefore excluded, and the caller checks the rest exactly. In terms of cells, every

@@ -1,5 +1,5 @@
-"""Disjoint boxes that tile the space of all events, each free or owned. Laws: they always tile it exactly; an owner's
-tiles lie in the owner's boxes; there are never more than `most` tiles.
+"""Disjoint boxes that tile the space of all events, each free or owned. They always tile it exactly. An owner's tiles
+lie in the owner's boxes. There are never more than `most` tiles.
 
 Boxes are rows of labels (`label_axes`). A kernel provides the tree that finds the free tiles.
 """

@@ -1,5 +1,5 @@
-"""The labels that one neighbour is told: those that all others want. Laws: each label is in exactly one bundle; a label
-is told when its count leaves 0, and withdrawn when it returns to 0.
+"""The labels that one neighbour is told: those that all others want. Each label is in exactly one bundle. A label is
+told when its count leaves 0, and withdrawn when it returns to 0.
 
 If the neighbour looks events up in a filter, its twin is stored here, with everything that was told. Several changes
 can become one update: `notes` closes it, and returns what must accompany it.

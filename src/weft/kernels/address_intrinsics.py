@@ -1,4 +1,4 @@
-"""The compiled forms of `addresses`. Law: each gives the array of the plain function of its name."""
+"""The compiled forms of `addresses`. Each gives the array of the plain function of its name."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc", no-check-untyped-defs
 
@@ -9,7 +9,7 @@ from weft.kernels.compiler import cgutils, intrinsic, populate_array, types
 
 @intrinsic
 def array_at(typing, address, size, kind):
-    """The array of so many items of a kind at an address."""
+    """The array of a number of items of a kind at an address."""
     item = kind.dtype
     signature = types.Array(item, 1, "C")(types.int64, types.int64, kind)
 

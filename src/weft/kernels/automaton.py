@@ -1,9 +1,13 @@
-"""Which of many pieces of text occur in a text: the automaton of Aho and Corasick, over bytes. Laws: each piece that
-occurs is found, once; the work is linear in the text and in what is found, whatever the pieces are.
+"""The automaton of Aho and Corasick over bytes: which of many pieces of text occur in a text. Each piece that occurs is
+found once. The work is linear in the text and in what is found, whatever the pieces are.
 
 A walk along the pieces that end at one place stops at the first that was found before: then the rest was found too.
 
-An `Automaton` is five arrays. A state is a prefix of a piece; states are numbered by length, and 0 is the empty one. A
+Of a long piece, only as many bytes are states as tell it from all others, and LEAST at least. Where these are found,
+the rest of the piece is compared with the text. So a piece costs no more states if it is long, and pieces that share
+their beginnings share these states.
+
+An `Automaton` is eight arrays. A state is a prefix of a piece; states are numbered by length, and 0 is the empty one. A
 state is read as its number, or as the complement of it if a piece ends there.
 - `classes` (int32[257]): a number for each byte that occurs in a piece, from 1 on; 0 for all others; then how many
   numbers there are.
@@ -14,7 +18,10 @@ state is read as its number, or as the complement of it if a piece ends there.
 - `steps` (int64): a hash table of the steps of states with SEVERAL that are not dense, -1 where there is none. A step
   is its key, 256 * state + byte, and, in the lowest BITS, the state after it.
 - `endings` (int32, two per state): the number of the longest piece that ends there, or -1, and the state of the next
-  longer one, or 0.
+  shorter one, or 0.
+- `cuts` (int32, two per state, or none if all pieces are states to their ends): of that piece, the number of its rest,
+  or 0 if it has none; and the state of the next shorter piece with a rest, or 0.
+- `rests` (int64, two per number, from 1 on): where the rest of a piece begins and ends in `data` (uint8).
 
 Each step is a read that waits for the one before, often from far memory. So a few texts are walked in turns, and their
 reads overlap; which pieces end at the states is read afterwards.
@@ -33,8 +40,9 @@ from weft.kernels.addresses import lent
 from weft.kernels.jit import inlined, inner, jit
 from weft.kernels.leaves import grown
 
-BITS = 27  # of a state: pieces must have fewer bytes than 1 << BITS, all together
+BITS = 27  # of a state
 _STATE = (1 << BITS) - 1
+LEAST = 32  # bytes of a piece that are states in any case
 _NONE, _SEVERAL = -1, -2
 DENSE = 1 << 21  # numbers in `dense`: where all states have a place in so many, no step needs more than one read
 _PER_STATE = 4  # numbers in it for each state, where these are more
@@ -51,6 +59,9 @@ class Automaton(NamedTuple):
     nodes: NDArray[np.int32]
     steps: NDArray[np.int64]
     endings: NDArray[np.int32]
+    cuts: NDArray[np.int32]
+    rests: NDArray[np.int64]
+    data: NDArray[np.uint8]
 
 
 @inlined
@@ -65,7 +76,7 @@ def _place(steps, key):
 
 @inner
 def _table(room):
-    """An empty table for so many steps, half of it free or more than that."""
+    """An empty table for a number of steps, at least half of it free."""
     size = np.int64(16)
     while 2 * size < 3 * room:
         size *= 2
@@ -84,7 +95,7 @@ def _number(read):
 @inner
 def _after_node(automaton, state, octet):
     """The state after a byte, as it is read: the longest suffix of what was read that is a state."""
-    classes, dense, nodes, steps, endings = automaton
+    classes, dense, nodes, steps, endings = automaton[0], automaton[1], automaton[2], automaton[3], automaton[4]
     width = np.int64(classes[256])
     rows = dense.size // width
     while state >= rows:
@@ -111,25 +122,61 @@ def _after(automaton, width, state, octet):
 
 
 @inner
-def _trie(data, offsets):
-    """The states of the pieces, numbered by length: parent, last byte, and piece or -1 (int32) of each."""
-    most = data.size + 1
-    steps = _table(most)
-    depths, parents = np.zeros(most, np.int32), np.zeros(most, np.int32)
-    octets, pieces = np.zeros(most, np.int32), np.full(most, -1, np.int32)
+def _steps_of(parents, octets, states, room):
+    """The table of the steps to some states, with room for more."""
+    steps = _table(room)
+    for state in range(1, states):
+        key = 256 * np.int64(parents[state]) + np.int64(octets[state])
+        steps[_place(steps, key)] = key << BITS | state
+    return steps
+
+
+@inner
+def _trie(data, offsets, least, rests):
+    """The states of the pieces, numbered by length: parent, last byte, and piece or -1 (int32) of each. Fills `rests`
+    (int64): where the bytes of each piece begin that are no states. Nothing is returned if there are too many states.
+    """
+    room = np.int64(2)
+    for piece in range(offsets.size - 1):
+        room += min(offsets[piece + 1] - offsets[piece], least + 1)
+    steps = _table(room)
+    depths, parents, octets = np.zeros(room, np.int32), np.zeros(room, np.int32), np.zeros(room, np.int32)
+    pieces = np.full(room, np.int32(-1), np.int32)
     states, deepest = np.int64(1), np.int64(0)
     for piece in range(offsets.size - 1):
-        state = np.int64(0)
-        for at in range(offsets[piece], offsets[piece + 1]):
+        state, at, end = np.int64(0), offsets[piece], offsets[piece + 1]
+        while True:
+            if states + 2 > room:
+                room = 2 * room
+                depths, parents, octets = grown(depths, room), grown(parents, room), grown(octets, room)
+                pieces, steps = grown(pieces, room), _steps_of(parents, octets, states, room)
+            if states + 2 > _STATE:
+                return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+            held = np.int64(pieces[state])
+            if held >= 0 and rests[held] < offsets[held + 1]:  # one that ends here for now: it goes a byte further
+                key = 256 * state + np.int64(data[rests[held]])
+                steps[_place(steps, key)] = key << BITS | states
+                depths[states], parents[states], octets[states] = depths[state] + 1, state, data[rests[held]]
+                pieces[state], pieces[states] = -1, held
+                deepest = max(deepest, np.int64(depths[states]))
+                rests[held] += 1
+                states += 1
+            if at == end:
+                pieces[state], rests[piece] = piece, end
+                break
             key = 256 * state + np.int64(data[at])
             place = _place(steps, key)
             if steps[place] < 0:
                 steps[place] = key << BITS | states
                 depths[states], parents[states], octets[states] = depths[state] + 1, state, data[at]
+                pieces[states] = -1
                 deepest = max(deepest, np.int64(depths[states]))
                 states += 1
+                if depths[state] + 1 >= least:
+                    pieces[states - 1], rests[piece] = piece, at + 1
+                    break
             state = steps[place] & _STATE
-        pieces[state] = piece
+            at += 1
     begins = np.zeros(deepest + 2, np.int64)  # of each length
     for state in range(states):
         begins[depths[state] + 1] += 1
@@ -151,12 +198,15 @@ def _trie(data, offsets):
 
 
 @jit
-def build_automaton(data, offsets, dense_size):
-    """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty.
+def build_automaton(data, offsets, dense_size, least):
+    """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty; one
+    without states if they would be too many.
 
-    Its dense states have at most `dense_size` numbers, which is DENSE unless for a test, or a few for each state.
+    Its dense states have at most `dense_size` numbers, or a few for each state. Of a piece, `least` bytes are states,
+    if it has so many. Unless for a test, these are DENSE and LEAST.
     """
-    parents, octets, pieces = _trie(data, offsets)
+    rests = np.zeros(offsets.size, np.int64)
+    parents, octets, pieces = _trie(data, offsets, least, rests)
     states = np.int64(pieces.size)
     classes, width = np.zeros(257, np.int32), np.int64(1)
     for state in range(1, states):
@@ -185,7 +235,16 @@ def build_automaton(data, offsets, dense_size):
         if up >= rows and nodes[3 * (up - rows) + 1] == _SEVERAL:
             key = 256 * up + octet
             steps[_place(steps, key)] = key << BITS | state
-    made = Automaton(classes, dense, nodes, steps, np.zeros(2 * states, np.int32))
+    cut = np.int64(0)
+    for piece in range(offsets.size - 1):
+        cut += rests[piece] < offsets[piece + 1]
+    cuts, begins = np.zeros(2 * states if cut else 0, np.int32), np.zeros(2 * offsets.size if cut else 0, np.int64)
+    for piece in range(offsets.size - 1 if cut else 0):
+        begins[2 * piece + 2], begins[2 * piece + 3] = rests[piece], offsets[piece + 1]
+    kept = np.empty(data.size if cut else 0, np.uint8)
+    for at in range(kept.size):
+        kept[at] = data[at]
+    made = Automaton(classes, dense, nodes, steps, np.zeros(2 * states, np.int32), cuts, begins, kept)
     _fill_in(made, parents, octets, pieces, rows)
     return made
 
@@ -195,7 +254,8 @@ def _fill_in(automaton, parents, octets, pieces, rows):
     """Fill in suffixes, endings and the steps of dense states that lead to shorter ones; then mark the states that
     steps lead to where a piece ends. Shorter states come first, and are complete before longer ones need them.
     """
-    classes, dense, nodes, _, endings = automaton
+    classes, dense, nodes, endings = automaton.classes, automaton.dense, automaton.nodes, automaton.endings
+    cuts, rests = automaton.cuts, automaton.rests
     width, states = np.int64(classes[256]), np.int64(pieces.size)
     backs = np.zeros(states, np.int32)
     for state in range(states):
@@ -206,8 +266,14 @@ def _fill_in(automaton, parents, octets, pieces, rows):
         endings[2 * state], endings[2 * state + 1] = pieces[state], np.int32(0)
         if pieces[state] < 0 and state > 0:
             endings[2 * state], endings[2 * state + 1] = endings[2 * back], endings[2 * back + 1]
+            if cuts.size:
+                cuts[2 * state], cuts[2 * state + 1] = cuts[2 * back], cuts[2 * back + 1]
         elif endings[2 * back] >= 0:
             endings[2 * state + 1] = back
+        if cuts.size and pieces[state] >= 0:
+            number = np.int64(pieces[state]) + 1
+            cuts[2 * state] = number if rests[2 * number] < rests[2 * number + 1] else 0
+            cuts[2 * state + 1] = back if cuts[2 * back] > 0 else cuts[2 * back + 1]
         if state >= rows:
             nodes[3 * (state - rows)] = back
             continue
@@ -293,6 +359,63 @@ def _collect(endings, states, begin, end, marks, found, size):
     return size
 
 
+@inlined
+def _agrees(rest, begin, end, data, at):
+    """Whether the text from `at` on begins with rest[begin:end]."""
+    while begin < end and rest[np.uint64(begin)] == data[np.uint64(at)]:
+        begin += 1
+        at += 1
+    return begin == end
+
+
+@inlined
+def _collect_cut(automaton, states, begin, end, data, at, last, marks, found, size):
+    """The same where pieces are cut: data[at] leads to states[begin], and the text ends before data[last]."""
+    endings, cuts, rests = automaton.endings, automaton.cuts, automaton.rests
+    for place in range(begin, end):
+        at += 1
+        read = np.int64(states[np.uint64(place)])
+        state = np.uint64(~read if read < 0 else 0)
+        while state != 0:
+            piece, here = endings[np.uint64(2) * state], np.uint64(2) * np.uint64(cuts[np.uint64(2) * state])
+            new = marks[np.uint64(piece)] == 0
+            if here != 0 and new:
+                first, after = rests[here], rests[here + np.uint64(1)]
+                new = after - first <= last - at and _agrees(automaton.data, first, after, data, at)
+            if new:
+                marks[np.uint64(piece)] = 1
+                found[np.uint64(size)] = piece
+                size += 1
+            if new or here != 0:
+                state = np.uint64(endings[np.uint64(2) * state + np.uint64(1)])
+            else:  # all that have no rest were found together with this one
+                state = np.uint64(cuts[np.uint64(2) * state + np.uint64(1)])
+    return size
+
+
+@inlined
+def lent_automaton(automaton):
+    """The automaton with arrays that are lent."""
+    first = lent(automaton.classes), lent(automaton.dense), lent(automaton.nodes), lent(automaton.steps)
+    return Automaton(*first, lent(automaton.endings), lent(automaton.cuts), lent(automaton.rests), lent(automaton.data))
+
+
+@inlined
+def find_in_one(automaton, data, begin, end, marks, found, size, room):
+    """Append the pieces in data[begin:end] that have no mark to `found`, which has room for all and one more, and mark
+    them; returns the new size. Writes to `room` (int32).
+    """
+    state, step = np.int64(0), np.int64(room.size)
+    for at in range(begin, end, step):
+        last = min(at + step, end)
+        state = _walk(automaton, data, at, last, state, room, np.int64(0))
+        if automaton.cuts.size:
+            size = _collect_cut(automaton, room, np.int64(0), last - at, data, at, end, marks, found, size)
+        else:
+            size = _collect(automaton.endings, room, np.int64(0), last - at, marks, found, size)
+    return size
+
+
 @jit
 def find_pieces(automaton, data, begins, ends, marks, found, offsets):
     """Find the pieces in each text data[begins[t]:ends[t]] (uint8). Fills `offsets` (int64, one more than texts);
@@ -301,8 +424,7 @@ def find_pieces(automaton, data, begins, ends, marks, found, offsets):
     `marks` (uint8, at least one per piece) is zero, before and afterwards.
     """
     kept = automaton
-    endings = lent(kept.endings)
-    automaton = Automaton(lent(kept.classes), lent(kept.dense), lent(kept.nodes), lent(kept.steps), endings)
+    automaton = lent_automaton(kept)
     room, lanes = np.empty(_ROOM, np.int32), np.empty(4 * _LANES, np.int64)
     data, marks = lent(data), lent(marks)
     size, first, texts = np.int64(0), np.int64(0), np.int64(begins.size)
@@ -317,15 +439,17 @@ def find_pieces(automaton, data, begins, ends, marks, found, offsets):
         for text in range(first, max(last, first + 1)):
             if size + marks.size >= found.size:
                 found = grown(found, size + marks.size + 1)
-            if last > first:
+            if last == first:  # one that is too long for the room: part by part
+                size = find_in_one(automaton, data, begins[text], ends[text], marks, lent(found), size, lent(room))
+            else:
                 begin, to = to, to + ends[text] - begins[text]
-                size = _collect(endings, lent(room), begin, to, marks, lent(found), size)
-            else:  # one that is too long for the room: part by part
-                state = np.int64(0)
-                for begin in range(begins[text], ends[text], _ROOM):
-                    end = min(begin + _ROOM, ends[text])
-                    state = _walk(automaton, data, begin, end, state, lent(room), np.int64(0))
-                    size = _collect(endings, lent(room), np.int64(0), end - begin, marks, lent(found), size)
+                if automaton.cuts.size:
+                    at = begins[text]
+                    size = _collect_cut(
+                        automaton, lent(room), begin, to, data, at, ends[text], marks, lent(found), size
+                    )
+                else:
+                    size = _collect(automaton.endings, lent(room), begin, to, marks, lent(found), size)
             for at in range(offsets[text], size):
                 marks[np.uint64(found[at])] = 0
             offsets[text + 1] = size

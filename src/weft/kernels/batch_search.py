@@ -1,5 +1,5 @@
-"""Searching a partition tree (see `partition.PartitionTree`) for a whole batch. Laws: as `search`; a leaf is read once,
-however many events reach it.
+"""The search of a partition tree (see `partition.PartitionTree`) for a whole batch. It finds what `search` finds, and
+reads a leaf once, however many events reach it.
 
 The batch goes down the tree together. At a leaf, the events that reach it are compared with one block after another,
 and what matches is a hit: three numbers (uint32), an event, a block and the mask of the block's rows that match. A hit

@@ -1,5 +1,5 @@
-"""Counting Bloom filters. Laws: a label that was added and not removed is found; a full counter is never decremented,
-so it stays on the safe side (errata, DLS 6); removing a label and adding it again restores the counters.
+"""Counting Bloom filters. A label that was added and not removed is found. A full counter is never decremented, so it
+stays on the safe side (errata, DLS 6). Removing a label and adding it again restores the counters.
 
 Counters are uint8[m] if `wide`, else uint8[m / 2] with two 4-bit counters per byte. m is a power of two and at least
 `hashes`, so the counters of one label are all different. Labels are int64[n] and never negative.

@@ -1,4 +1,4 @@
-"""One interval compared with a column of intervals. Law: exact on the real line, including open and closed ends.
+"""One interval compared with a column of intervals. Results are exact on the real line, including open and closed ends.
 
 A column is `low`, `high` (float64[n]) and `marks` (uint8[n]): bit 0 means that the low end is open, bit 1 that the high
 end is open, bit 2 that the row has an interval at all. A row without an interval is (-inf, inf, 0). The query interval

@@ -1,4 +1,4 @@
-"""Cells compared with boxes of cells. Law: exact; only `out` and `passing` are mutated.
+"""Cells compared with boxes of cells. Results are exact; only `out` and `passing` are changed.
 
 Boxes are `lows` and `highs` (int64[n, dims], inclusive), cells are int64[m, dims].
 """

@@ -1,4 +1,4 @@
-"""Who is told when a kernel is compiled. Law: nobody, unless somebody listens; and then once in a process.
+"""The notice that a kernel is being compiled. A listener is called once in a process; without one, nothing happens.
 
 Compiled kernels are cached, so that this happens once on a machine. Importing this module imports no compiler.
 """

@@ -1,4 +1,4 @@
-"""The compiler, and the only module that imports numba. Law: compiled code is cached wherever a cache can be written.
+"""The compiler, and the only module that imports numba. Compiled code is cached wherever a cache can be written.
 
 Importing it takes a quarter of a second: `jit.load` does it, when there is work for it.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,8 @@ _keep_cache()
 
 import numba  # noqa: E402
 from llvmlite import ir  # noqa: E402
-from numba.core import cgutils, event, types  # noqa: E402
+from llvmlite.binding import ffi  # noqa: E402
+from numba.core import cgutils, codegen, event, types  # noqa: E402
 from numba.core.caching import FunctionCache  # noqa: E402
 from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 from numba.core.runtime.nrt import rtsys  # noqa: E402
@@ -66,11 +70,13 @@ __all__ = [
     "compile_kernel",
     "compiled_here",
     "global_compiler_lock",
+    "hold_compiler",
     "intrinsic",
     "ir",
     "models",
     "populate_array",
     "register_model",
+    "release_compiler",
     "types",
     "uncached",
 ]
@@ -99,6 +105,59 @@ def populate_array(array: Any, **parts: Any) -> None:
     populate_array(array, **parts)  # type: ignore[no-untyped-call]
 
 
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Run the program's signal handlers afterwards. Only the main thread runs any.
+
+    While code is loaded, LLVM calls back into Python. A handler that raised there, as that of Ctrl-C does, would leave
+    LLVM without the code that it asked for, and crash the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with ExitStack() as handlers:
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                handlers.callback(signal.signal, number, handler)
+                signal.signal(number, lambda number, _: came.append(number))
+        yield
+    for each in came:
+        signal.raise_signal(each)
+
+
+def _hold_signals_in(engine: type[Any]) -> None:
+    """Hold signals wherever numba's engine makes code executable, whether it was compiled or loaded."""
+    finalize = engine.finalize_object
+
+    def finalize_object(self: Any) -> Any:
+        with _signals_held():
+            return finalize(self)
+
+    engine.finalize_object = finalize_object
+
+
+if hasattr(codegen, "JitEngine"):
+    _hold_signals_in(codegen.JitEngine)
+
+
+_llvm_lock: Any = getattr(ffi.lib, "_lock", None)  # not public
+
+
+def hold_compiler() -> None:
+    """Wait until no other thread is inside the compiler, and keep it so until `release_compiler`."""
+    global_compiler_lock.acquire()  # type: ignore[no-untyped-call]
+    if _llvm_lock is not None:
+        _llvm_lock.__enter__()
+
+
+def release_compiler() -> None:
+    """Let other threads into the compiler again."""
+    if _llvm_lock is not None:
+        _llvm_lock.__exit__(None, None, None)
+    global_compiler_lock.release()  # type: ignore[no-untyped-call]
+
+
 class _KernelCache(FunctionCache):
     """The cache of a kernel's compiled code. Loading needs only the runtime that kernels call. Numba's own cache first
     sets up all that the compiler knows, which takes longer than loading; compiling does that anyway.
@@ -108,7 +167,7 @@ class _KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
+        with _signals_held(), self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
 

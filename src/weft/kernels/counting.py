@@ -1,4 +1,4 @@
-"""The counting algorithm over rows of ranges. Law: a row is found if and only if all its constraints hold.
+"""The counting algorithm over rows of ranges. A row is found if and only if all its constraints hold.
 
 Each dimension has an equality table (rows with low = high = code, by code) and its remaining rows sorted by low and by
 high. For each row, an event counts the lows at or below its code, minus the highs below it.

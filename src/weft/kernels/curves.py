@@ -1,5 +1,5 @@
-"""Space-filling curves, followed one bit of the index at a time. Laws: index and cell are inverses of each other; the
-ranges of a box contain all its cells, and without a cap nothing else.
+"""Space-filling curves, followed one bit of the index at a time. Index and cell are inverses of each other. The ranges
+of a box contain all its cells, and without a cap nothing else.
 
 A curve visits the cells of `dims` dimensions of 2^bits cells each, with dims * bits <= 63. Each bit of the index halves
 the remaining cells in one dimension. A curve only decides which dimension that is and which half comes first: Z-order

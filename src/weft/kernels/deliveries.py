@@ -1,5 +1,5 @@
-"""The deliveries of a batch: who gets which event, and their frames as bytes. Laws: each match is in one frame, and the
-frames of a queue are in the order of the events; the bytes are those that the codec would write.
+"""The deliveries of a batch: who gets which event, and their frames as bytes. Each match is in one frame, and the
+frames of a queue are in the order of the events. The bytes are those that the codec would write.
 
 The matches of event e are slots[offsets[e] : offsets[e + 1]] (int64). Frame i is event events[i], with the numbers of
 subscriptions packed[starts[i] : starts[i + 1]] in bytes (`starts` is int64).
@@ -18,10 +18,11 @@ _PAYLOAD = 5  # bytes of the length of a payload, at most
 
 
 @jit
-def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, firsts):
+def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, firsts, second):
     """Group the matches of a batch by queue and event. Returns how many queues, frames and seats there are.
 
-    rows[slot] (uint32) is the queue, the number and the seat of a subscription; seat 0 is none. `place` (int64, by
+    rows[slot] (uint32) is the queue, the number and the seat of a subscription; seat 0 is none. Each match is counted
+    in the next two places of the row, the lower half first, and `second` (uint32) is written behind. `place` (int64, by
     queue) is -1 everywhere, before and after. `room` (int64) has six rows that are longer than `slots`, `drawn`
     (uint32) two that are as long. Written to the rows of `room`: 0, the queues that were met; 1, where the frames of
     each end; 2 and 3, events and starts of the frames. `numbers` (uint32) are those of the frames; `seats` of event e
@@ -35,6 +36,10 @@ def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, first
     for match in range(slots.size):
         slot = np.uint64(slots[match])
         whose[match], given[match], seats[match] = rows[slot, 0], rows[slot, 1], rows[slot, 2]
+        count = np.uint32(rows[slot, 3] + np.uint32(1))
+        rows[slot, 3] = count
+        rows[slot, 4] += count == 0
+        rows[slot, 5] = second
     met = many = 0
     one = np.uint64(1)
     firsts[0] = 0

@@ -1,5 +1,4 @@
-"""Boxes that contain, lie within or meet a box, among very many. Law: every row that qualifies is returned exactly
-once.
+"""Boxes that contain, lie within or meet a box, among very many. Every row that qualifies is returned exactly once.
 
 Rows are boxes over `axes` (low, high float64[rows, axes], marks uint8[rows, axes] as in kernels.boxes) with a `state`
 (uint8[rows]): DEAD, EXACT, or HULL. A HULL row only encloses what it stands for, so equal ends prove nothing. `tags`

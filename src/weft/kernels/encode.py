@@ -1,4 +1,4 @@
-"""Values to codes: the number of cuts of a sorted line below each value. Law: exact for every float64 except NaN.
+"""Values to codes: the number of cuts of a sorted line below each value. Codes are exact for every float64 except NaN.
 
 `values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side. `table` (int32) gives, for
 each bucket of the range of values, where the search starts (see `lookup`). The bucket of a cut and that of a value are

@@ -1,5 +1,5 @@
-"""Equal filters as one slot, and the subscriptions of the slots that were found. Laws: two slots are in one group only
-if they have the same rows; a found slot gives each of its living subscriptions once.
+"""Equal filters as one slot, and the subscriptions of the slots that were found. Two slots are in one group only if
+they have the same rows. A found slot gives each of its living subscriptions once.
 
 The subscriptions of slot s are subs[firsts[s] : firsts[s + 1]] (int64); a position in `subs` is a place. The first
 `singles` slots have one subscription each, so that a slot is a place there. The rows of slot s are first_row[s] to

@@ -1,4 +1,4 @@
-"""Two hashes of a label, from which any number of hashes follow. Law: the same on every machine, compiled or not.
+"""Two hashes of a label, from which any number of hashes follow. They are the same on every machine, compiled or not.
 
 Every step is a product of 32 and 31 bits. Signed 64-bit integers never overflow, so plain Python gives the same result.
 """

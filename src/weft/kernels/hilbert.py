@@ -1,5 +1,5 @@
-"""The turns of Hilbert's curve in any number of dimensions. Law: between neighbours on the curve, exactly one
-coordinate changes, by one.
+"""The turns of Hilbert's curve in any number of dimensions. Between neighbours on the curve, exactly one coordinate
+changes, by one.
 
 The curve visits the 2^d orthants of each level in Gray code order. Every orthant holds a copy of the curve, turned so
 that it starts where the previous one ended (Skilling 2004). For each dimension in which a cell lies in the upper half,

@@ -1,4 +1,4 @@
-"""Kernels are plain Python until there is work for the compiler. Laws: a kernel gives the same result plain and
+"""Kernels that run as plain Python until there is work for the compiler. Laws: a kernel gives the same result plain and
 compiled; plain work is bounded, for a call and in all; once the compiler is loaded, all calls are of compiled kernels.
 
 Loading the compiler and a few kernels takes 0.4 s. In that time plain Python builds an index of a thousand filters and
@@ -38,6 +38,7 @@ class _PlainWork:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.loading = threading.RLock()  # held while the compiler is imported, for which a fork waits
         self.worker: int | None = None  # the thread
         self.elements = 0  # so far
         self.ending = False  # the compiled forms are there, if not yet in all their places
@@ -52,7 +53,7 @@ class _PlainWork:
         return True
 
     def do(self, kernel: Function, arguments: tuple[Any, ...]) -> Any:
-        """Run a kernel. It says no more about overflow than a compiled one."""
+        """Run a kernel. It warns of overflow no more than a compiled one."""
         self.worker = threading.get_ident()
         try:
             with np.errstate(all="ignore"):
@@ -61,12 +62,39 @@ class _PlainWork:
             self.worker = None
 
     def forked(self) -> None:
-        """Take a new lock: no other thread of the parent is there to give back the old one."""
+        """Take a new lock: the threads of the parent, which could release the old one, do not exist here."""
         self.lock, self.worker = threading.RLock(), None
 
 
 _plain = _PlainWork()
+
+
+class _Fork:
+    """A fork waits until no other thread loads the compiler or a kernel: the child does not have that thread, and would
+    wait for ever for the locks that it holds.
+    """
+
+    def __init__(self) -> None:
+        self._compiler: Any = None  # if it is held
+
+    def before(self) -> None:
+        _plain.loading.acquire()
+        compiler: Any = sys.modules.get(_COMPILER)
+        if hasattr(compiler, "hold_compiler"):
+            compiler.hold_compiler()
+            self._compiler = compiler
+
+    def after(self) -> None:
+        if self._compiler is not None:
+            self._compiler.release_compiler()
+            self._compiler = None
+        _plain.loading.release()
+
+
+_COMPILER = "weft.kernels.compiler"
 if hasattr(os, "register_at_fork"):
+    _fork = _Fork()
+    os.register_at_fork(before=_fork.before, after_in_parent=_fork.after, after_in_child=_fork.after)
     os.register_at_fork(after_in_child=_plain.forked)
 
 
@@ -158,9 +186,11 @@ def load() -> None:
     """
     while not _plain.over and _plain.worker != threading.get_ident():
         known = {*_homes}
-        for home in known:  # without the lock, for which another thread's import may be waiting
-            import_module(home)
-        with _compiler().global_compiler_lock, _plain.lock:  # nothing is compiled before all forms are in place
+        with _plain.loading:
+            for home in known:  # without the other lock, for which another thread's import may be waiting
+                import_module(home)
+            compiler = _compiler()
+        with compiler.global_compiler_lock, _plain.lock:  # nothing is compiled before all forms are in place
             if _homes == known:
                 if not _plain.ending:
                     _forms.update({id(standing): form() for standing, form in _standing})
@@ -171,7 +201,7 @@ def load() -> None:
 
 
 def _compiler() -> Any:
-    return import_module("weft.kernels.compiler")
+    return import_module(_COMPILER)
 
 
 def _modules() -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
-"""Exact counts of labels, by open addressing. Laws: a label lies in the run of used slots that begins at its hash;
-removing the last copy of a label closes the gap, so there are no tombstones and a table never slows down with age.
+"""Exact counts of labels, by open addressing. A label lies in the run of used slots that begins at its hash. Removing
+the last copy of a label closes the gap, so there are no tombstones and a table never slows down with age.
 
 `keys` is int64[m], EMPTY where a slot is unused, `counts` is int32[m], and m is a power of two. `head` (int64[1]) is
 the number of labels. Labels are never negative.

@@ -1,4 +1,4 @@
-"""One box compared with rows of boxes, all half-open on integer axes. Law: exact; the rows are scanned in order.
+"""One box compared with rows of boxes, all half-open on integer axes. Results are exact; the rows are scanned in order.
 
 Rows are low, high (int64[rows, axes]), of which the first `used` are valid. The query box is [a, b) (int64[axes]).
 """

@@ -1,5 +1,5 @@
-"""Boxes of cells to labels, cells to labels, and back (DLS 3.2). Law: the label of a cell is among the labels of every
-box that contains the cell, whatever bits are dropped, as long as both drop the same ones.
+"""Boxes of cells to labels, cells to labels, and back (DLS 3.2). The label of a cell is among the labels of every box
+that contains the cell, whatever bits are dropped, as long as both drop the same ones.
 
 A label has one field per dimension, `bits` (int64[dims]) long and starting at bit `places` (int64[dims]). Where bits
 can be dropped, the field has one more bit, the mark: the highest bit set, above the remaining bits of the cell. `mark`

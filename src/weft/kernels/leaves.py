@@ -1,5 +1,5 @@
-"""The leaves of a partition tree. Laws: a block holds its rows, each with every test that the path leaves open; no row
-of a block leaves the bounds in the block's header.
+"""The leaves of a partition tree. A block holds its rows, each with every test that the path leaves open. No row of a
+block leaves the bounds in the block's header.
 
 Rows with tests on the same columns are sorted by two of these, so that the rows of a block are near each other and a
 search can pass over the block after one look at its bounds.

@@ -1,5 +1,5 @@
-"""Searching by the pieces that events contain, and the other needs of what is found. Law: a row stays just if the event
-has every piece that the row needs, and none that it must not have.
+"""The search by pieces that events contain, and by the other needs of what is found. A row stays if and only if the
+event has every piece that the row needs, and none that it must not have.
 
 What a special row needs is one record (int32[4]), because reads from several arrays take longer than the tests: its
 slot, or -1 if it keeps its name; two needs; and where its further needs are in `others` (int32), their number and then
@@ -35,6 +35,18 @@ def _are_met(others, at, marks):
     return fine
 
 
+@inlined
+def meets(name, records, others, marks):
+    """Whether an event with the marked pieces meets the needs of a special row."""
+    record = np.uint64(RECORD * ~name)
+    further = np.int64(records[record + np.uint64(3)])
+    first, second = np.int64(records[record + np.uint64(1)]), np.int64(records[record + np.uint64(2)])
+    fine = _is_met(first, marks) & _is_met(second, marks)
+    if further >= 0 and fine:
+        fine = _are_met(others, further, marks)
+    return fine
+
+
 @jit
 def meet_needs(names, offsets, records, others, piece_offsets, pieces, marks, new_offsets):
     """Drop, in place, the found names of special rows whose needs an event does not meet, and replace the others by
@@ -53,12 +65,8 @@ def meet_needs(names, offsets, records, others, piece_offsets, pieces, marks, ne
         for at in range(np.uint64(offsets[event]), np.uint64(offsets[event + 1])):
             name, fine = np.int64(names[at]), True
             if name < 0:
-                record = np.uint64(RECORD * ~name)
-                slot, further = np.int64(records[record]), np.int64(records[record + np.uint64(3)])
-                first, second = np.int64(records[record + np.uint64(1)]), np.int64(records[record + np.uint64(2)])
-                fine = _is_met(first, marks) & _is_met(second, marks)
-                if further >= 0 and fine:
-                    fine = _are_met(others, further, marks)
+                fine = meets(name, records, others, marks)
+                slot = np.int64(records[np.uint64(RECORD * ~name)])
                 name = slot if slot >= 0 else name
             names[left] = name
             left += np.uint64(fine)

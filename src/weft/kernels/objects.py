@@ -1,5 +1,5 @@
-"""Lists of Python objects, made by a kernel. Laws: the caller keeps the objects alive; the list has references of its
-own, which are counted while the interpreter's lock is held.
+"""Lists of Python objects, made by a kernel. The caller keeps the objects alive. The list has references of its own,
+which are counted while the interpreter's lock is held.
 
 To refer to an object is to write to its header, and objects lie anywhere in memory: each is a cache miss. So all are
 prefetched before the first is written to, and the misses overlap.

@@ -1,4 +1,4 @@
-"""Building a partition tree over boxes of codes. Law: a row lies in every leaf that an event inside it can reach.
+"""The construction of a partition tree over boxes of codes. A row lies in every leaf that an event inside it can reach.
 
 Rows are given as constraints, sorted by row: `starts` (int64[n+1]) into `dims`, `lows`, `highs` (int32, ends included).
 `ids` (int32) names the rows. Negative names are special and are grouped at the end of a leaf.

@@ -1,5 +1,5 @@
-"""Ranges added to and removed from steps (see `steps`). Laws: each is located by one descent; removing is adding, run
-backwards; a range that cannot be removed changes nothing.
+"""Ranges added to and removed from steps (see `steps`). Each is located by one descent. Removing is adding run
+backwards. A range that cannot be removed changes nothing.
 
 Ranges are `starts` and `ends` (int64[n], both inclusive). The parts found are rows of an int64[m, 2]: start and end.
 """

@@ -1,4 +1,4 @@
-"""Searching a partition tree (see `partition.PartitionTree`), one event after another. Law: a row is found if and only
+"""The search of a partition tree (see `partition.PartitionTree`), one event after another. A row is found if and only
 if all codes of the event are in its ranges.
 
 `codes` (int32[events, d]) has one row per event. Results are in CSR form: `offsets` (int64[events+1]) into the found
@@ -33,7 +33,7 @@ def lent_tree(tree):
 
 @inlined
 def most_in(tree, leaf):
-    """At most so many rows of a leaf match; `scan_leaf` needs room for them."""
+    """The largest number of rows of a leaf that match; `scan_leaf` needs room for them."""
     return 32 * np.int64(tree.nodes[leaf * NODE + 2])
 
 

@@ -1,4 +1,4 @@
-"""Thirty-two comparisons at once. Law: each intrinsic has a plain twin that gives the same result.
+"""Thirty-two comparisons at once. Each intrinsic has a plain twin that gives the same result.
 
 A lane is a row of a block. Bounds lie in `data` (uint16): 32 lows and then 32 widths (high - low), in bytes or in 16
 bits. For codes beyond 16 bits, they are the upper halves and the lower halves of 32 lows and then of 32 highs. A mask

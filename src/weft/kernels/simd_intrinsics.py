@@ -1,4 +1,4 @@
-"""The compiled forms of `simd`. Law: each gives the result of the plain function of its name."""
+"""The compiled forms of `simd`. Each gives the result of the plain function of its name."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc", no-check-untyped-defs
 

@@ -1,4 +1,4 @@
-"""Which of many ranges extend over a position. Law: exact; results come in the order of the starts.
+"""Stabbing queries: which of many ranges extend over a position. Results are exact and come in the order of the starts.
 
 Ranges are sorted by `starts`; `ends` are in any order (int64[n] both). `peaks` (int64) holds the highest end of each 8
 ranges, then of each 64, and so on up to one group; `bases` (int64[levels]) is where each level begins. Ranges that end

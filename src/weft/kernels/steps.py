@@ -1,5 +1,5 @@
-"""A step function over the curve, in sorted blocks: how many ranges need each point. Laws: exact; neighbouring steps
-differ.
+"""A step function over the curve, in sorted blocks: how many ranges need each point. Counts are exact, and neighbouring
+steps differ.
 
 A step begins at its key and lasts to the next key, the last one to LAST. The first key is always 0. Because neighbours
 differ, a run of points that nothing needs is one step, so its extent is known wherever it is found. Steps lie in blocks

@@ -1,5 +1,5 @@
-"""Texts to codes, by a hash table over their bytes. Law: a text that is found has the code it was given; one that is
-not found may have one all the same, and is left to the caller.
+"""Texts to codes, by a hash table over their bytes. A text that is found has the code it was given; one that is not
+found may have one all the same, and is left to the caller.
 
 Text t of a list is letters[starts[t] : starts[t + 1]] (uint8, int64). `table` (int32) has the number of a text at each
 place, or -1; its size is a power of two. Texts that would need many probes are left out, so that no texts make this

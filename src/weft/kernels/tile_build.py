@@ -1,4 +1,4 @@
-"""A balanced tree of disjoint boxes, as in `tiles`. Law: its leaves are the boxes; every node encloses its children."""
+"""A balanced tree of disjoint boxes, as in `tiles`. Its leaves are the boxes; every node encloses its children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disjoint boxes in a tree, each free or owned. Laws: the leaves tile the root, whatever is taken or released; a node
+"""Disjoint boxes in a tree, each free or owned. The leaves tile the root, whatever is taken or released. A node
 contains everything below it.
 
 Boxes are half-open on every axis: `low`, `high` (int64[nodes, axes]). Node 0 is the root. The children of a node are

@@ -1,6 +1,6 @@
-"""Whether a partition tree is valid for some rows. Laws: after FINE, no search of the tree reads outside its arrays or
-fails to terminate, and it finds a row if and only if all codes of the event are in the row's ranges; the check itself
-reads nothing outside its arrays, whatever their contents, and its work is linear in their sizes.
+"""The validation of a partition tree for some rows. After FINE, no search of the tree reads outside its arrays or fails
+to terminate, and it finds a row if and only if all codes of the event are in the row's ranges. The check itself reads
+nothing outside its arrays, whatever their contents, and its work is linear in their sizes.
 
 The arrays are those of `partition` and may all hold anything. Rows are given as `starts` (int64[n+1]), `dims`, `lows`
 and `highs` (int32), which must be valid: see `rows_fault`.

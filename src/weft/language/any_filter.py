@@ -1,4 +1,4 @@
-"""Filters in every form that users have them. Law: text, builder expressions and JSON of one filter mean the same.
+"""Filters in every form that users have them. Text, builder expressions and JSON of one filter mean the same.
 
 Wherever a filter is taken, these are: a `Filter`, text, a condition or attribute built with `F`, a bool, and the JSON
 dialects, decoded or as text.

@@ -1,4 +1,4 @@
-"""The tree of a filter. Laws: a tree is always valid; equal trees have equal text; the depth is at most 100.
+"""The tree of a filter. A tree is always valid. Equal trees have equal text. The depth is at most 100.
 
 Constants carry their type, so that `x = 1`, `x = 1.0` and `x = TRUE` are three different trees.
 """
@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
 from weft.language.constant import Constant, encodes
+from weft.language.membership import MARK
 from weft.language.pattern import Pattern
 from weft.language.predicate import Arguments, Predicate, Predicates
 from weft.model.limits import LIMITS, MAX_DEPTH
@@ -38,13 +39,26 @@ _MIRRORED = dict(zip(Operator, (Operator(o) for o in ("=", "!=", ">", ">=", "<",
 
 
 class Filter:
-    """A filter: any node of a tree. Combine filters with `&`, `|` and `~`; `str()` gives the text."""
+    """A filter: any node of a tree. Combine filters with `&`, `|` and `~`; `str()` gives the text.
+
+    >>> from weft import F, parse
+    >>> both = parse("magnitude >= 5") & ~(F.depth > 70)
+    >>> print(both)
+    magnitude >= 5 AND NOT depth > 70
+    >>> both == parse("magnitude>=5 and not depth>70")
+    True
+    """
 
     __slots__ = ()
 
     @property
     def depth(self) -> int:
-        """How many levels the tree has."""
+        """How many levels the tree has. Cost: O(1).
+
+        >>> from weft import parse
+        >>> parse("x > 5").depth, parse("x > 5 AND NOT y").depth
+        (1, 3)
+        """
         return 1
 
     def __and__(self, other: Filter) -> Filter:
@@ -105,7 +119,7 @@ class AttributeRef(Filter):
     name: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name or not encodes(self.name):
+        if not isinstance(self.name, str) or not self.name or self.name[0] == MARK or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
         if len(self.name) > LIMITS.name:
             raise FilterTooComplexError(f"the name of an attribute can have at most {LIMITS.name} characters")
@@ -160,6 +174,28 @@ class Like(Filter):
             if not encodes(text):
                 raise FilterError("a pattern must not contain lone surrogates")
         object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape, self.ignore_case))
+
+
+@dataclass(frozen=True, slots=True)
+class Has(Filter):
+    """`tags HAS 'rock'`: the list has the value, a value that is not a list being a list of one. With several values,
+    `HAS ANY (...)`, or with `every` `HAS ALL (...)`. It is NULL only if the attribute is absent.
+    """
+
+    left: AttributeRef
+    values: tuple[Constant, ...]
+    every: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise FilterError("HAS needs at least one value")
+        if self.every and len(self.values) == 1:
+            object.__setattr__(self, "every", False)  # one value is any of them and all
+
+    @property
+    def tests(self) -> tuple[Has, ...]:
+        """One test for each value."""
+        return (self,) if len(self.values) == 1 else tuple(Has(self.left, (value,)) for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +358,7 @@ def attributes(root: Filter) -> frozenset[str]:
                 names.add(left.name)
                 if isinstance(right, AttributeRef):
                     names.add(right.name)
-            case Between(left) | In(left) | Like(left) | Call(left=left):
+            case Between(left) | In(left) | Like(left) | Has(left) | Call(left=left):
                 names.add(left.name)
     return frozenset(names)
 

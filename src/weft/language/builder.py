@@ -1,22 +1,25 @@
 """Filters from Python expressions: `(F.price < 95) & F.symbol.isin("X", "Y")`.
 
-Laws: an expression builds the same tree as its text; no filter is ever silently used as a bool.
-Constants must be finite: NaN and infinities raise FilterError, and so does None (use `is_null`).
+An expression builds the same tree as its text. No filter is ever silently used as a bool. Constants must be finite: NaN
+and infinities raise FilterError, and so does None (use `is_null`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NoReturn
 
-from weft.errors import FilterError, FilterTypeError
+from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
 from weft.language.ast import (
     FALSE,
+    TRUE,
     AttributeRef,
     Between,
     Call,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -28,11 +31,19 @@ from weft.language.ast import (
 )
 from weft.language.constant import Constant
 from weft.language.predicate import Predicate
+from weft.model.door import shown
+from weft.model.limits import LIMITS
 from weft.model.value import Value
 
 
 class Field:
-    """An attribute in a Python expression; `F.a.b` and `F["a.b"]` are the same flat name."""
+    """An attribute in a Python expression; `F.a.b` and `F["a.b"]` are the same flat name.
+
+    Cost: O(1) for each comparison.
+
+    >>> print((F.price < 95) & (F.open >= F.close) | ~F.active)
+    price < 95 AND open >= close OR NOT active
+    """
 
     __slots__ = ("_name",)
     __hash__ = None  # type: ignore[assignment]
@@ -87,7 +98,7 @@ class Field:
         raise AssertionError
 
     def __contains__(self, _: object) -> NoReturn:
-        raise FilterTypeError("`in` cannot build a filter; use F.x.isin(...) or F.x.contains(...)")
+        raise FilterTypeError("`in` cannot build a filter; use F.x.isin(...), F.x.has(...) or F.x.contains(...)")
 
     def __iter__(self) -> NoReturn:
         raise FilterTypeError(f"attribute {self._name.name} is not iterable")
@@ -101,26 +112,64 @@ class Field:
         return f"F[{self._name.name!r}]"
 
     def isin(self, *values: Value | Iterable[Value]) -> Filter:
-        """Equal to one of the values, given one by one or as one iterable; FALSE if there are none.
+        """Equal to one of the values, given one by one or as one iterable; FALSE if there are none. Cost: O(values).
+
+        Raises FilterTooComplexError if there are more values than any operation on the filter admits.
 
         >>> print(F.symbol.isin("X", "Y"))
         symbol IN ('X', 'Y')
         """
-        if len(values) == 1 and isinstance(values[0], Iterable) and not isinstance(values[0], str | bytes):
-            values = tuple(values[0])
-        constants = tuple(Constant.of(value) for value in values)  # type: ignore[arg-type]
+        constants = _constants("isin", values)
         return In(self._name, constants) if constants else FALSE
 
+    def has(self, value: Value) -> Filter:
+        """A list that has the value, or the value itself. Cost: O(1).
+
+        >>> print(F.tags.has("rock"))
+        tags HAS 'rock'
+        """
+        return Has(self._name, (Constant.of(value),))
+
+    def has_any(self, *values: Value | Iterable[Value]) -> Filter:
+        """A list that has one of the values, given one by one or as one iterable; FALSE if there are none.
+
+        Cost: O(values).
+
+        >>> print(F.tags.has_any("rock", "pop"))
+        tags HAS ANY ('rock', 'pop')
+        """
+        constants = _constants("has_any", values)
+        return Has(self._name, constants) if constants else FALSE
+
+    def has_all(self, *values: Value | Iterable[Value]) -> Filter:
+        """A list that has all the values, given one by one or as one iterable; TRUE if there are none.
+
+        Cost: O(values).
+
+        >>> print(F.tags.has_all("rock", "live"))
+        tags HAS ALL ('rock', 'live')
+        """
+        constants = _constants("has_all", values)
+        return Has(self._name, constants, every=True) if constants else TRUE
+
     def between(self, low: Value, high: Value) -> Filter:
-        """Between low and high, both included."""
+        """Between low and high, both included. Cost: O(1).
+
+        >>> print(F.depth.between(0, 70))
+        depth BETWEEN 0 AND 70
+        """
         return Between(self._name, Constant.of(low), Constant.of(high))
 
     def like(self, pattern: str, escape: str | None = None) -> Filter:
-        """SQL's LIKE: `%` is any text, `_` one code point."""
+        """SQL's LIKE: `%` is any text, `_` one code point. Cost: O(characters).
+
+        >>> print(F.place.like("%Alaska"))
+        place LIKE '%Alaska'
+        """
         return Like(self._name, pattern, escape)
 
     def ilike(self, pattern: str, escape: str | None = None) -> Filter:
-        """LIKE without regard to case: both sides are compared by `str.casefold`.
+        """LIKE without regard to case: both sides are compared by `str.casefold`. Cost: O(characters).
 
         >>> print(F.place.ilike("%alaska"))
         place ILIKE '%alaska'
@@ -128,35 +177,68 @@ class Field:
         return Like(self._name, pattern, escape, ignore_case=True)
 
     def startswith(self, text: str) -> Filter:
-        """A string that starts with the text."""
+        """A string that starts with the text. Cost: O(characters).
+
+        >>> print(F.type.startswith("order."))
+        type LIKE 'order.%'
+        """
         return literal_like(self._name, "", text, "%")
 
     def endswith(self, text: str) -> Filter:
-        """A string that ends with the text."""
+        """A string that ends with the text. Cost: O(characters).
+
+        >>> print(F.place.endswith("Alaska"))
+        place LIKE '%Alaska'
+        """
         return literal_like(self._name, "%", text, "")
 
     def contains(self, text: str) -> Filter:
-        """A string that contains the text."""
+        """A string that contains the text. Cost: O(characters).
+
+        >>> print(F.place.contains("laska"))
+        place LIKE '%laska%'
+        """
         return literal_like(self._name, "%", text, "%")
 
     def is_null(self) -> Filter:
-        """The attribute is absent."""
+        """The attribute is absent. Cost: O(1).
+
+        >>> print(F.depth.is_null())
+        depth IS NULL
+        """
         return Is(self._name, None)
 
     def is_not_null(self) -> Filter:
-        """The attribute is present."""
+        """The attribute is present. Cost: O(1).
+
+        >>> print(F.depth.is_not_null())
+        depth IS NOT NULL
+        """
         return Not(Is(self._name, None))
 
     def is_true(self) -> Filter:
-        """The attribute is TRUE; unlike the bare attribute, this is never NULL."""
+        """The attribute is TRUE; unlike the bare attribute, this is never NULL. Cost: O(1).
+
+        >>> print(F.active.is_true())
+        active IS TRUE
+        """
         return Is(self._name, True)
 
     def is_false(self) -> Filter:
-        """The attribute is FALSE; this is never NULL."""
+        """The attribute is FALSE; this is never NULL. Cost: O(1).
+
+        >>> print(F.active.is_false())
+        active IS FALSE
+        """
         return Is(self._name, False)
 
     def satisfies(self, predicate: Predicate, *arguments: Value) -> Filter:
-        """A call of a predicate: `F.kind.satisfies(is_a, "vehicle")`."""
+        """A call of a predicate: `F.kind.satisfies(is_a, "vehicle")`. Cost: O(arguments).
+
+        >>> from weft.language.cidr import CIDR
+        >>> print(F.address.satisfies(CIDR, "10.0.0.0/8"))
+        cidr(address, '10.0.0.0/8')
+        """
         return Call(predicate, self._name, tuple(Constant.of(argument) for argument in arguments))
 
     def _compare(self, operator: Operator, other: Value | Field) -> Filter:
@@ -170,7 +252,7 @@ class Field:
 
 
 class _Fields:
-    """Names attributes: `F.price`, or `F["any name"]`.
+    """Names attributes: `F.price`, or `F["any name"]`. Cost: O(1).
 
     >>> print((F.price < 95) & ~F.symbol.isin("X", "Y") & F.active)
     price < 95 AND symbol NOT IN ('X', 'Y') AND active
@@ -191,10 +273,21 @@ class _Fields:
 F = _Fields()
 
 
+def _constants(method: str, values: tuple[Value | Iterable[Value], ...]) -> tuple[Constant, ...]:
+    """Constants that are given one by one or as one iterable."""
+    if len(values) == 1 and isinstance(values[0], Iterable) and not isinstance(values[0], str | bytes):
+        values = tuple(islice(values[0], LIMITS.steps + 1))
+    if len(values) > LIMITS.steps:
+        raise FilterTooComplexError(
+            f"{method}() takes at most {LIMITS.steps:,} values; split the filter, or use a range"
+        )
+    return tuple(Constant.of(value) for value in values)  # type: ignore[arg-type]
+
+
 def literal_like(left: AttributeRef, before: str, text: str, after: str, ignore_case: bool = False) -> Like:
     """LIKE, or ILIKE, with the text taken literally between two pieces of pattern."""
     if not isinstance(text, str):
-        raise FilterError(f"the text to look for must be a string, not {text!r}")
+        raise FilterError(f"the text to look for must be a string, not {shown(text)}")
     if "%" not in text and "_" not in text:
         return Like(left, before + text + after, None, ignore_case)
     for sign in "\\%_":

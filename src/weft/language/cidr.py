@@ -1,4 +1,4 @@
-"""Addresses in a network: a predicate that every reader of filters knows. Law: `covers` and `overlaps` are exact.
+"""Addresses in a network: a predicate that every reader of filters knows. `covers` and `overlaps` are exact.
 
     cidr(source_ip, '10.0.0.0/8')
 
@@ -81,6 +81,17 @@ def _network(text: str) -> IPv4Network | IPv6Network:
         return ip_network(text, strict=False)
     except ValueError:
         raise ValueError(f"{text!r} is not a network; write it as '10.0.0.0/8' or '2001:db8::/32'") from None
+
+
+def is_network(text: str) -> bool:
+    """Whether a text is a network that begins with its address."""
+    from ipaddress import ip_network
+
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 CIDR = Cidr()

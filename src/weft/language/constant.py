@@ -1,4 +1,4 @@
-"""Constants of filters, and how they are read. Law: a constant has one type, is finite, and fits in 64 bits."""
+"""Constants of filters, and how they are read. A constant has one type, is finite, and fits in 64 bits."""
 
 from __future__ import annotations
 

@@ -2,10 +2,12 @@
 
     {"exact": {"type": "order.new"}}    {"prefix": {...}}    {"suffix": {...}}    {"sql": "price < 95"}
     {"all": [...]}    {"any": [...]}    {"not": {...}}       a list: all of them
+    {"has": {"tags": "rock"}}    {"has-any": {"tags": ["rock", "pop"]}}    {"has-all": {...}}
 
-Laws: `from_json(to_json(f))` means what f means; whatever is not a filter raises FilterSyntaxError, with the place when
-it was given as text. `not` is two-valued, as in the specification: `IS NOT TRUE`. Strings are compared with the text of
-an attribute, and `time` is a timestamp: see `time_text`.
+`from_json(to_json(f))` means what f means. Whatever is not a filter raises FilterSyntaxError, with the place when it
+was given as text. `not` is two-valued, as in the specification: `IS NOT TRUE`. Strings are compared with the text of an
+attribute, and `time` is a timestamp: see `time_text`. `has`, `has-any` and `has-all` test lists; the specification does
+not have them, and allows for other dialects.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from weft.language.ast import (
     AttributeRef,
     Compare,
     Filter,
+    Has,
     Is,
     Like,
     Not,
@@ -39,7 +42,7 @@ from weft.language.time_text import TimeText, time_test
 from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
-DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not", "sql")
+DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not", "has", "has-any", "has-all", "sql")
 
 
 def is_json(text: str) -> bool:
@@ -59,6 +62,8 @@ def from_json(
 ) -> Filter:
     """The filter of a JSON text, or of a decoded one; `limit` is that of `parse`, for what `to_json` wrote.
 
+    Cost: O(characters).
+
     >>> print(from_json('{"all": [{"prefix": {"type": "order."}}, {"not": {"exact": {"source": "test"}}}]}'))
     type LIKE 'order.%' AND (source = 'test') IS NOT TRUE
     """
@@ -66,7 +71,7 @@ def from_json(
 
 
 def to_json(filter: Filter) -> dict[str, Any]:
-    """The filter as JSON: in the other dialects where they can express it, else as `sql`.
+    """The filter as JSON: in the other dialects where they can express it, else as `sql`. Cost: O(size of the filter).
 
     >>> from weft import parse
     >>> to_json(parse("type LIKE 'order.%' AND price < 95"))
@@ -85,6 +90,10 @@ def to_json(filter: Filter) -> dict[str, Any]:
             for dialect, text in (("prefix", filter.compiled.prefix), ("suffix", filter.compiled.suffix)):
                 if text:
                     return {dialect: {left.name: text}}
+        case Has(left, values, every) if all(each.type is not Type.TIMESTAMP for each in values):
+            if len(values) == 1:
+                return {"has": {left.name: values[0].python}}
+            return {"has-all" if every else "has-any": {left.name: [each.python for each in values]}}
     return {"sql": format_filter(filter)}
 
 
@@ -121,6 +130,10 @@ class _Reader:
                 for name, value in body.items():
                     self.room.take(4 + len(str(name)) + (len(value) if isinstance(value, str) else 0), path)
                 return conjunction(*(_test(dialect, name, value, (*path, name)) for name, value in body.items()))
+            case "has" | "has-any" | "has-all":
+                if not isinstance(body, Mapping) or not body:
+                    raise JsonFault(f"'{dialect}' takes an object of attributes and values", path)
+                return conjunction(*(self.has(dialect, name, value, (*path, name)) for name, value in body.items()))
         close = get_close_matches(str(dialect), DIALECTS, 1)
         known = f"did you mean '{close[0]}'?" if close else "known dialects: " + ", ".join(DIALECTS)
         raise JsonFault(f"unknown dialect {dialect!r}", path, known)
@@ -134,6 +147,25 @@ class _Reader:
         except FilterSyntaxError as error:
             error.add_note(f"in {show_path(path)}")
             raise
+
+    def has(self, dialect: str, name: Any, given: Any, path: JsonPath) -> Filter:
+        if dialect != "has" and not isinstance(given, list):
+            raise JsonFault(f"'{dialect}' takes a list of values", path)
+        values = [given] if dialect == "has" else given
+        if not values:
+            raise JsonFault(f"'{dialect}' needs at least one value", path)
+        self.room.take(4 + len(str(name)), path)
+        for value in values:
+            if not isinstance(value, str | bool | int | float):
+                raise JsonFault(f"'{dialect}' takes strings, numbers and bools", path)
+            self.room.take(4 + (len(value) if isinstance(value, str) else 0), path)
+
+        def build() -> Filter:
+            if not isinstance(name, str):
+                raise FilterError("the name of an attribute must be a string")
+            return Has(AttributeRef(name), tuple(map(Constant.of, values)), every=dialect == "has-all")
+
+        return checked(build, path)
 
     def combine(self, dialect: str, trees: list[Any], path: JsonPath) -> Filter:
         if not trees:

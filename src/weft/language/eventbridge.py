@@ -2,16 +2,23 @@
 
     {"source": ["aws.ec2"], "detail": {"state": [{"anything-but": "running"}], "c-count": [{"numeric": [">", 5]}]}}
 
-Laws: the filter matches an event just if the pattern does, by the published rules, for events whose values are strings,
-numbers and bools; what the language cannot express is refused, with the path of the key.
+The filter matches an event if and only if the pattern does, by the published rules, for events whose values are
+strings, numbers and bools. Plain values and `exists` also see lists, as EventBridge does: a plain value is a HAS,
+except for `id`, `source`, `type` and `time`, which are never lists. The other tests see values only. What the language
+cannot express is refused, with the path of the key.
 
 All keys of an object must match; of the values in a list, one. Nested keys become dotted names. A missing key matches
-nothing except `{"exists": false}`, so that a negative test also requires a value. Weft has no arrays in events, and
-does not distinguish null from absent: a pattern with null is refused.
+nothing except `{"exists": false}`, so that a negative test also requires a value. Weft does not distinguish null from
+absent: a pattern with null is refused. What EventBridge refuses is refused here, too, except where its reason is a
+limit of size: numbers beyond 5e9, costly wildcards, many combinations of `$or`.
+
+In a pattern that names the same key twice, inside and outside of a `$or`, the last one replaces the others in
+EventBridge, which is hardly what its author meant. Such a pattern is refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +29,7 @@ from weft.language.ast import (
     Call,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -31,21 +39,34 @@ from weft.language.ast import (
     disjunction,
 )
 from weft.language.builder import literal_like
-from weft.language.cidr import CIDR
+from weft.language.cidr import CIDR, is_network
 from weft.language.constant import Constant
 from weft.language.json_source import JsonFault, JsonPath, JsonRoom, checked, read_json
 from weft.language.time_text import TimeText, time_matching, time_test
+from weft.model.door import WELL_KNOWN
 from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
 _OR = "$or"
+_ANY_VALUE = (Constant(Type.BOOL, True),)  # whether a list has it is NULL only if there is no list, nor a value
 _LOWER, _UPPER = (">", ">="), ("<", "<=")
 _KNOWN = ("anything-but", "cidr", "equals-ignore-case", "exists", "numeric", "prefix", "suffix", "wildcard")
 _TEXTS = ("prefix", "suffix", "equals-ignore-case", "wildcard")
+_RESERVED_IN_OR = frozenset(  # a `$or` in which one of them is a key is an ordinary key itself
+    (
+        *_KNOWN,
+        *("exactly", "html", "=", "<", "<=", ">", ">=", "regex", "not-wildcard", "not-equals-ignore-case"),
+        *("date-after", "date-on-or-after", "date-before", "date-on-or-before", "in-date-range"),
+        *("ip-address-in-range", "ip-address-not-in-range"),
+    )
+)
+_CIDR = re.compile(r"(?:[0-9.]+/(?:[0-9]|[12][0-9]|3[01])|[0-9a-fA-F:]+/(?:[0-9]{1,2}|1[01][0-9]|12[0-7]))\Z")
 
 
 def from_eventbridge(pattern: str | Mapping[str, Any], *, limit: int | None = None) -> Filter:
     """The filter of an event pattern or filter policy, given as JSON text or decoded. Raises FilterSyntaxError.
+
+    Cost: O(characters).
 
     >>> print(from_eventbridge('{"source": ["aws.ec2"], "detail": {"count": [{"numeric": [">", 0, "<=", 5]}]}}'))
     source = 'aws.ec2' AND detail.count > 0 AND detail.count <= 5
@@ -75,8 +96,9 @@ def _has_list(tree: Any, depth: int) -> bool:
 class _Reader:
     def __init__(self, limit: int | None) -> None:
         self.room = JsonRoom(limit)
+        self.names: set[str] = set()  # of the attributes that are tested in the object being read, and so far
 
-    def all_of(self, tree: Any, prefix: str, path: JsonPath) -> Filter:
+    def all_of(self, tree: Any, prefix: str, path: JsonPath, *, in_or: bool = False) -> Filter:
         """An object: all its keys."""
         if not isinstance(tree, Mapping):
             raise JsonFault("an event pattern must be an object", path)
@@ -90,10 +112,12 @@ class _Reader:
             if not isinstance(key, str) or not key:
                 raise JsonFault("the name of an attribute must be a string of one character or more", here)
             self.room.take(4 + len(key), here)
+            if in_or and key in _RESERVED_IN_OR:
+                raise JsonFault(f"{key!r} cannot be the name of an attribute inside '$or'", here)
             if key == _OR:
                 parts.append(self.or_(value, prefix, here))
             elif isinstance(value, Mapping):
-                parts.append(self.all_of(value, f"{prefix}{key}.", here))
+                parts.append(self.all_of(value, f"{prefix}{key}.", here, in_or=in_or))
             elif isinstance(value, list):
                 parts.append(self.any_of(prefix + key, value, here))
             else:
@@ -103,13 +127,22 @@ class _Reader:
     def or_(self, trees: Any, prefix: str, path: JsonPath) -> Filter:
         if not isinstance(trees, list) or len(trees) < 2 or not all(isinstance(tree, Mapping) for tree in trees):
             raise JsonFault("'$or' takes a list of two or more objects", path)
-        parts = [self.all_of(tree, prefix, (*path, number)) for number, tree in enumerate(trees)]
+        parts, outside, inside = [], self.names, set[str]()
+        for number, tree in enumerate(trees):
+            self.names = set(outside)
+            parts.append(self.all_of(tree, prefix, (*path, number), in_or=True))
+            inside |= self.names
+        self.names = inside
         return checked(lambda: disjunction(*parts), path)
 
     def any_of(self, name: str, values: list[Any], path: JsonPath) -> Filter:
         """A list: one of its values. Plain values of one type stand in one IN."""
         if not values:
             raise JsonFault("a list of values must not be empty", path)
+        if name in self.names:
+            hint = "EventBridge would use only one of the lists; write one list, or one '$or' around all"
+            raise JsonFault(f"{name!r} is tested twice", path, hint)
+        self.names.add(name)
         left = _attribute(name, path)
         parts: list[Filter] = []
         plain: dict[Type, list[Constant]] = {}
@@ -123,7 +156,10 @@ class _Reader:
             else:
                 constant = _constant(value, here)
                 plain.setdefault(Type.FLOAT if constant.type.is_number else constant.type, []).append(constant)
-        tests = [_among(left, constants) for constants in plain.values()]
+        tests = [
+            _among(left, constants) if name in WELL_KNOWN else Has(left, tuple(constants))
+            for constants in plain.values()
+        ]
         return checked(lambda: disjunction(*tests, *parts), path)
 
     def test(self, left: AttributeRef, tree: Mapping[str, Any], path: JsonPath) -> Filter:
@@ -136,20 +172,20 @@ class _Reader:
             case "exists":
                 if not isinstance(body, bool):
                     raise JsonFault("'exists' takes true or false", path)
-                return Not(Is(left, None)) if body else Is(left, None)
+                absent = Is(left, None) if left.name in WELL_KNOWN else Is(Has(left, _ANY_VALUE), None)
+                return Not(absent) if body else absent
             case "numeric":
                 return _numeric(left, body, path)
             case "anything-but":
                 return self.anything_but(left, body, path)
             case "cidr":
-                text = self.text(name, body, path)
-                return checked(lambda: Call(CIDR, left, (Constant.of(text),)), path)
+                return _cidr(left, self.text(name, body, path), path)
             case "prefix" | "suffix" | "equals-ignore-case" | "wildcard":
                 return self.of_text(left, name, body, path)
         raise JsonFault(f"unknown test {name!r}", path, "known tests: " + ", ".join(_KNOWN))
 
     def anything_but(self, left: AttributeRef, body: Any, path: JsonPath) -> Filter:
-        """A value is there, and it is none of these."""
+        """The attribute has a value, and it is none of these."""
         if isinstance(body, Mapping):
             if len(body) != 1:
                 raise JsonFault(f"a test has one name, not {len(body)}", path)
@@ -160,6 +196,10 @@ class _Reader:
             several = texts if isinstance(texts, list) else [texts]
             if not several:
                 raise JsonFault("a list of values must not be empty", path)
+            for text in several:
+                if not isinstance(text, str) or (not text and name in ("prefix", "suffix")):
+                    texts_only = "strings of one character or more" if name in ("prefix", "suffix") else "strings"
+                    raise JsonFault(f"'{name}' in 'anything-but' takes {texts_only}", path)
             excluded = checked(lambda: disjunction(*(self.of_text(left, name, text, path) for text in several)), path)
         else:
             several = body if isinstance(body, list) else [body]
@@ -184,6 +224,8 @@ class _Reader:
                 raise JsonFault(f"'{name}' takes a string, or an object with 'equals-ignore-case'", path)
             body, ignore_case, path = body["equals-ignore-case"], True, (*path, "equals-ignore-case")
         text = self.text(name, body, path)
+        if not text and name in ("prefix", "suffix"):
+            raise JsonFault(f"'{name}' takes a string of one character or more", path)
         build: Callable[[], Filter]
         if name == "wildcard":
             like = _wildcard(left, text, path)
@@ -241,9 +283,22 @@ def _numeric(left: AttributeRef, body: Any, path: JsonPath) -> Filter:
     if len(numbers) == 2 and numbers[0] >= numbers[1]:
         raise JsonFault("the lower bound of 'numeric' must be less than the upper one", path)
     bounds = [_constant(number, path) for number in numbers]
+    if signs == ["="] and left.name not in WELL_KNOWN:
+        return Has(left, tuple(bounds))
     if signs == [">=", "<="]:
         return Between(left, *bounds)
     return conjunction(*(Compare(left, Operator(s), bound) for s, bound in zip(signs, bounds, strict=True)))
+
+
+def _cidr(left: AttributeRef, text: str, path: JsonPath) -> Filter:
+    """A network as EventBridge writes it; one whose address is not its first is another set of addresses there."""
+    found = checked(lambda: Call(CIDR, left, (Constant.of(text),)), path)
+    if not _CIDR.match(text):
+        hint = "write '10.0.0.0/24'; a single address is a value, not a test"
+        raise JsonFault("'cidr' takes an address, a slash and fewer bits than the address has", path, hint)
+    if not is_network(text):
+        raise JsonFault(f"the address of the network {text!r} must be its first", path)
+    return found
 
 
 def _wildcard(left: AttributeRef, text: str, path: JsonPath) -> Like:

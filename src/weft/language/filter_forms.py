@@ -1,5 +1,5 @@
-"""Filters in any form: text, the JSON dialects, or an EventBridge pattern. Law: the form follows from the filter alone,
-and errors are those of that form.
+"""Filters in any form: text, the JSON dialects, or an EventBridge pattern. The form follows from the filter alone, and
+errors are those of that form.
 
 A text that starts with a bracket is JSON. A JSON object is an EventBridge pattern if it has a list under its keys and
 none of them is the name of a dialect: `{"source": ["aws.ec2"]}`, unlike `{"exact": {"source": "aws.ec2"}}`.

@@ -1,5 +1,5 @@
-"""Case folding of texts, character by character. Laws: the folding of a text is that of its characters, one after
-another; folding twice is folding once; a character folds to between one and `MOST_FOLDED` characters.
+"""Case folding of texts, character by character. The folding of a text is that of its characters, one after another.
+Folding twice equals folding once. A character folds to between one and `MOST_FOLDED` characters.
 
 `str.casefold` is Unicode's full case folding, and depends on no locale: `ß` becomes `ss`, the long s becomes
 `s`, the Kelvin sign becomes `k`, and a sigma at the end of a word is a sigma.
@@ -13,6 +13,28 @@ from typing import Final
 
 MOST_FOLDED: Final = 3  # characters that one character may become
 _CASED_BELOW = 0x20000  # no character from here on has a case
+_LONG = 1_024  # characters of a text whose folding is remembered
+
+
+class _Last:
+    """The last long text that was folded, and its folding."""
+
+    pair = "", ""  # replaced as a whole: threads never see a half
+
+
+def folded_text(text: str) -> str:
+    """The folding of a text. The last long one is remembered: one event may meet hundreds of patterns.
+
+    >>> folded_text("Straße")
+    'strasse'
+    """
+    if len(text) < _LONG:
+        return text.casefold()
+    known, folded = _Last.pair
+    if known is not text:
+        folded = text.casefold()
+        _Last.pair = text, folded
+    return folded
 
 
 def has_case(sign: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.errors import FilterTypeError
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, Has, In, Is, Like, Not, Or, Truth
 from weft.language.constant import Constant
 from weft.language.lexer import is_plain_name
 from weft.model.value import Type, format_timestamp
@@ -27,7 +27,7 @@ def format_filter(node: Filter) -> str:
             return " OR ".join(map(format_filter, operands))
         case And(operands):
             return " AND ".join(_within(operand, Or) for operand in operands)
-        case Not(Between() | In() | Like() | Is() as tested):
+        case Not(Between() | In() | Like() | Has() | Is() as tested):
             return _test(tested, "NOT ")
         case Not(operand):
             return "NOT " + _within(operand, Or, And)
@@ -54,8 +54,8 @@ def most_written(root: Filter) -> int:
             total += _most(node.left.name) + _most(node.pattern) + 16
         elif isinstance(node, Between):
             total += _most(node.left.name) + _most_of(node.low) + _most_of(node.high)
-        elif isinstance(node, In | Call):
-            constants = node.values if isinstance(node, In) else node.arguments
+        elif isinstance(node, In | Has | Call):
+            constants = node.arguments if isinstance(node, Call) else node.values
             total += _most(node.left.name)
             for each in constants:  # most are small numbers, and lists of them are long
                 total += 13 if each.type is Type.INT and -_SMALL < each.value < _SMALL else _most_of(each)  # type: ignore[operator]
@@ -79,13 +79,13 @@ def least_written(root: Filter) -> int:
             stack.append(node.operand)
         elif isinstance(node, AttributeRef):
             names.add(node.name)
-        elif isinstance(node, Compare | Between | In | Like | Call):
+        elif isinstance(node, Compare | Between | In | Like | Has | Call):
             total += 1  # a sign, or a comma
             names.add(node.left.name)
             if isinstance(node, Like):
                 values.add(node.pattern)
-            elif isinstance(node, In | Call):
-                constants = node.values if isinstance(node, In) else node.arguments
+            elif isinstance(node, In | Has | Call):
+                constants = node.arguments if isinstance(node, Call) else node.values
                 total += len(constants)
                 values.update([each.value for each in constants])
             elif isinstance(node, Between):
@@ -170,6 +170,11 @@ def _test(node: Filter, negation: str) -> str:
             word = "ILIKE" if ignore_case else "LIKE"
             end = "" if escape is None else f" ESCAPE {_quoted(escape, chr(39))}"
             return f"{format_name(left.name)} {negation}{word} {_quoted(pattern, chr(39))}{end}"
+        case Has(left, (value,)):
+            return f"{format_name(left.name)} {negation}HAS {format_constant(value)}"
+        case Has(left, values, every):
+            word = "ALL" if every else "ANY"
+            return f"{format_name(left.name)} {negation}HAS {word} ({', '.join(_written(values))})"
         case Call(predicate, left, arguments):
             return f"{predicate.name}({', '.join([format_name(left.name), *map(format_constant, arguments)])})"
         case Is(operand, value):

@@ -1,11 +1,11 @@
-"""Filter text to tree, by recursive descent. Law: a text gives a tree, or a FilterSyntaxError with the place.
+"""Filter text to tree, by recursive descent. A text gives a tree, or a FilterSyntaxError with the place.
 
     or     := and { OR and }
     and    := not { AND not }
     not    := NOT not | is
     is     := test { IS [NOT] (TRUE | FALSE | NULL) }
     test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... )
-                     | [NOT] (LIKE | ILIKE) text [ESCAPE text] ]
+                     | [NOT] (LIKE | ILIKE) text [ESCAPE text] | [NOT] HAS (constant | (ANY | ALL) ( constant, ... )) ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
 
 It is written by hand: there is no grammar to compile at start-up, and at each place it is known what the writer may
@@ -27,6 +27,7 @@ from weft.language.ast import (
     Call,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -46,7 +47,7 @@ from weft.language.constant import (
     read_timestamp,
 )
 from weft.language.format import format_constant
-from weft.language.lexer import RESERVED, Token, is_word, tokenize
+from weft.language.lexer import NO_ARITHMETIC, ONLY_THE_CONDITION, RESERVED, TextToken, is_word, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import BUILT_IN, Predicates
 from weft.model.limits import LIMITS, MAX_DEPTH
@@ -57,13 +58,30 @@ Operand = Filter | Constant
 _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
 
 _INSTEAD = {
-    "CONTAINS": "did you mean LIKE '%text%'?",
+    "CONTAINS": "did you mean LIKE '%text%', or HAS 'value' for a list?",
     "STARTSWITH": "did you mean LIKE 'text%'?",
     "ENDSWITH": "did you mean LIKE '%text'?",
     "EXISTS": "did you mean IS NOT NULL?",
+    "NOTNULL": "did you mean IS NOT NULL?",
+    "ISNULL": "did you mean IS NULL?",
+    "STARTS": "did you mean LIKE 'text%'?",
+    "ENDS": "did you mean LIKE '%text'?",
+    "SELECT": ONLY_THE_CONDITION,
     "REGEXP": "filters have no regular expressions; LIKE has % and _",
     "RLIKE": "filters have no regular expressions; LIKE has % and _",
     "XOR": "write (a AND NOT b) OR (b AND NOT a)",
+}
+
+
+_SOFT = ("ILIKE", "HAS")  # words that are not reserved
+
+
+_TYPES = {  # of SQL, before a string
+    "DATE": "a date is a timestamp: write TIMESTAMP {}",
+    "DATETIME": "write TIMESTAMP {}",
+    "TIMESTAMPTZ": "write TIMESTAMP {}",
+    "TIME": "filters have no times of day; compare with TIMESTAMP '2018-02-01T09:30:00Z'",
+    "INTERVAL": "filters have no durations; compare with TIMESTAMP '2018-02-01T09:30:00Z'",
 }
 
 
@@ -118,31 +136,31 @@ class _Parser:
     # -- tokens ---------------------------------------------------------------------------------
 
     @property
-    def next(self) -> Token:
+    def next(self) -> TextToken:
         return self.tokens[self.at]
 
-    def take(self) -> Token:
+    def take(self) -> TextToken:
         token = self.tokens[self.at]
         self.at += 1
         return token
 
-    def accept(self, *kinds: str) -> Token | None:
+    def accept(self, *kinds: str) -> TextToken | None:
         token = self.tokens[self.at]
         if token.kind in kinds or (token.kind == "mark" and token.text in kinds):
             self.at += 1
             return token
         return None
 
-    def expect(self, sign: str, after: str) -> Token:
+    def expect(self, sign: str, after: str) -> TextToken:
         return self.accept(sign) or self.fail(f"expected '{sign}' {after}")
 
-    def fail(self, message: str, token: Token | None = None, hint: str = "") -> Token:
+    def fail(self, message: str, token: TextToken | None = None, hint: str = "") -> TextToken:
         token = token or self.next
         if token.kind == "end" and message.startswith("expected"):
             message += ", but the text ends"
         raise FilterSyntaxError(message, self.text, token.start, token.end, hint)
 
-    def deeper(self, token: Token) -> None:
+    def deeper(self, token: TextToken) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"a filter can be nested at most {MAX_DEPTH} levels deep", token)
@@ -152,10 +170,22 @@ class _Parser:
     def whole(self) -> Filter:
         if self.next.kind == "end":
             self.fail("an empty text is not a filter", hint="the filter that matches everything is TRUE")
+        if is_word(self.next.text, ("WHERE", "HAVING")) and self.begins_a_condition(self.at + 1):
+            self.fail(f"unexpected {self.next.text}", hint=ONLY_THE_CONDITION)
         tree = self.condition(self.next, self.or_())
         if self.next.kind != "end":
             self.unexpected()
         return tree
+
+    def begins_a_condition(self, at: int) -> bool:
+        """Whether a token can only be the first of a condition, if a name is before it."""
+        token = self.tokens[at]
+        if token.kind == "NOT":
+            after = self.tokens[at + 1]
+            return after.kind not in ("BETWEEN", "IN", "LIKE") and not is_word(after.text, _SOFT)
+        if token.kind == "name":
+            return not is_word(token.text, _SOFT)
+        return token.kind in ("quoted", "number", "string", "TRUE", "FALSE") or token.text == "("
 
     def unexpected(self) -> None:
         token = self.next
@@ -164,15 +194,35 @@ class _Parser:
         hint = ""
         if token.kind == "name":
             word, before = token.text.upper(), self.tokens[self.at - 1].text.upper()
-            close = get_close_matches(word, sorted({*RESERVED, "ILIKE"}), 1)
+            close = get_close_matches(word, sorted({*RESERVED, *_SOFT}), 1)
             hint = _INSTEAD.get(word) or _INSTEAD.get(before) or (f"did you mean {close[0]}?" if close else "")
         if token.kind == "op":
             hint = "comparisons do not chain; write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE"
         if token.text in ("+", "-"):
-            hint = "filters have no arithmetic; compare attributes with constants or with each other"
+            hint = self.hyphenated() or NO_ARITHMETIC
         self.fail(f"expected AND, OR or the end, not {token.text!r}", token, hint)
 
-    def condition(self, token: Token, term: Operand, end: int = 0) -> Filter:
+    def hyphenated(self) -> str:
+        """The hint for a name with hyphens; none if the hyphen stands alone."""
+        first, last = self.at - 1, self.at + 1
+        if not (self.joined(first) and self.joined(self.at)):
+            return ""
+        while self.joined(first - 1) and self.joined(first - 2):
+            first -= 2
+        while last + 1 < len(self.tokens) and self.joined(last) and self.joined(last + 1):
+            last += 2
+        name = self.text[self.tokens[first].start : self.tokens[last].end]
+        return f"names with '-' go in double quotes: \"{name}\"; there is no arithmetic" if name[0].isalpha() else ""
+
+    def joined(self, at: int) -> bool:
+        """Whether a word and the hyphen after it, or a hyphen and the word after it, have no space between them."""
+        if at < 0 or at + 1 >= len(self.tokens):
+            return False
+        one, other = self.tokens[at], self.tokens[at + 1]
+        word = other if one.text == "-" else one
+        return one.end == other.start and "-" in (one.text, other.text) and word.text[:1].isalnum()
+
+    def condition(self, token: TextToken, term: Operand, end: int = 0) -> Filter:
         """The term as a filter; of the constants, only TRUE and FALSE are filters.
 
         The term reaches from the token to the one before `end`, or to the last token read.
@@ -183,7 +233,7 @@ class _Parser:
             return Truth(bool(term.value))
         written = format_constant(term)
         last = self.tokens[(end or self.at) - 1]
-        place = Token(token.kind, "", token.start, max(last.end, token.end))
+        place = TextToken(token.kind, "", token.start, max(last.end, token.end))
         self.fail(f"{written} is not a condition", place, "compare it with something: x = " + written)
         raise AssertionError
 
@@ -239,7 +289,7 @@ class _Parser:
         if isinstance(left, AttributeRef | Constant) and self.tokens[self.at - 1].text != ")":
             self.count_test()
         token = self.next
-        if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE") and not self.is_ilike():
+        if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE") and not self.is_next(*_SOFT):
             return left
         if isinstance(left, Filter) and not isinstance(left, AttributeRef):
             self.fail("a condition cannot be compared", token, "test it with IS TRUE, IS FALSE or IS NULL")
@@ -248,24 +298,29 @@ class _Parser:
             operator = _OPERATORS[self.take().text]
             return self.compare(left, operator, self.operand())
         negated = self.accept("NOT")
-        if self.is_ilike():
+        if self.is_next("ILIKE"):
             self.take()
             tested = self.like(left, ignore_case=True)
+        elif self.is_next("HAS"):
+            tested = self.has(left, self.take())
         else:
-            word = self.accept("BETWEEN", "IN", "LIKE") or self.fail("expected BETWEEN, IN, LIKE or ILIKE after NOT")
+            hint = "did you mean IS NOT NULL?" if self.next.kind == "NULL" else ""
+            word = self.accept("BETWEEN", "IN", "LIKE") or self.fail(
+                "expected BETWEEN, IN, LIKE, ILIKE or HAS after NOT", hint=hint
+            )
             tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
         return Not(tested) if negated else tested
 
-    def count_test(self) -> None:
-        self.tests += 1
+    def count_test(self, tests: int = 1) -> None:
+        self.tests += tests
         if self.tests > LIMITS.tests and not self.stored:
             self.fail(
                 f"the filter has more than {LIMITS.tests:,} tests", self.tokens[self.at - 1], "split it, or use IN"
             )
 
-    def is_ilike(self) -> bool:
-        """Whether ILIKE comes next. It is not reserved: after a term, no other name can follow."""
-        return self.next.kind == "name" and is_word(self.next.text, ("ILIKE",))
+    def is_next(self, *words: str) -> bool:
+        """Whether ILIKE or HAS comes next. They are not reserved: after a term, no other name can follow."""
+        return self.next.kind == "name" and is_word(self.next.text, words)
 
     def compare(self, left: AttributeRef | Constant, operator: Operator, right: AttributeRef | Constant) -> Filter:
         if isinstance(left, AttributeRef):
@@ -301,6 +356,36 @@ class _Parser:
             self.fail("the list of IN is too long for one that has attributes", hint="split it")
         return disjunction(*(self.compare(left, Operator.EQ, value) for value in values))
 
+    def has(self, left: AttributeRef | Constant, word: TextToken) -> Filter:
+        if not isinstance(left, AttributeRef):
+            self.fail("HAS tests an attribute, not a constant", word, "write tags HAS 'rock'")
+            raise AssertionError
+        several = self.take() if self.is_next("ANY", "ALL") else None
+        if several is None:
+            hint = "several values: HAS ANY ('a', 'b') or HAS ALL ('a', 'b')"
+            if self.next.text == "(":
+                self.fail("expected a value, ANY or ALL after HAS", hint=hint)
+            return Has(left, (self.element(),))
+        what = several.text.upper()
+        self.expect("(", f"after HAS {what}")
+        if self.next.text == ")":
+            self.fail(f"HAS {what} needs at least one value")
+        values = [self.element()]
+        while self.accept(","):
+            values.append(self.element())
+        self.expect(")", f"or ',' in the list of HAS {what}")
+        self.count_test(len(values) - 1)  # each is a test of its own
+        return Has(left, tuple(values), what == "ALL")
+
+    def element(self) -> Constant:
+        token = self.next
+        value = self.operand()
+        if not isinstance(value, Constant):
+            hint = f"strings go in single quotes: '{token.text.strip(chr(34))}'" if token.kind != "mark" else ""
+            self.fail("HAS takes constants", token, hint)
+            raise AssertionError
+        return value
+
     def like(self, left: AttributeRef | Constant, ignore_case: bool = False) -> Filter:
         word = "ILIKE" if ignore_case else "LIKE"
         pattern, escape = self.pattern(word), None
@@ -318,10 +403,15 @@ class _Parser:
 
     def pattern(self, after: str) -> str:
         if self.next.kind != "string":
-            self.fail(f"expected a string after {after}", hint="a pattern is a string constant: x LIKE 'a%'")
+            self.fail(f"expected a string after {after}", hint=self.pattern_hint())
         constant = self.constant(self.take(), read_string)
         self.pin(constant)
         return str(constant.value)
+
+    def pattern_hint(self) -> str:
+        if self.next.kind == "quoted":
+            return f"strings go in single quotes, names in double quotes: '{self.next.text[1:-1]}'"
+        return "a pattern is a string constant: x LIKE 'a%'"
 
     # -- terms ----------------------------------------------------------------------------------
 
@@ -341,6 +431,8 @@ class _Parser:
         if kind == "name":
             if self.next.kind == "string" and is_word(token.text, ("TIMESTAMP",)):
                 return self.constant(self.take(), read_timestamp)
+            if self.next.kind == "string" and is_word(token.text, _TYPES):
+                self.fail(f"unknown type {token.text}", token, _TYPES[token.text.upper()].format(self.next.text))
             if self.next.text == "(" and self.next.kind == "mark":
                 return self.call(token)
             return AttributeRef(token.text)
@@ -368,7 +460,7 @@ class _Parser:
         )
         raise AssertionError
 
-    def signed(self, sign: Token) -> Constant:
+    def signed(self, sign: TextToken) -> Constant:
         number = self.take()
         if number.kind != "number":
             self.fail("expected a number after the sign", number)
@@ -377,12 +469,12 @@ class _Parser:
             return self.constant(number, read_int if whole else read_float)
         return self.constant(number, read_negative_int if whole else read_negative_float)
 
-    def null(self, token: Token) -> Filter:
-        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or self.is_ilike():
+    def null(self, token: TextToken) -> Filter:
+        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or self.is_next(*_SOFT):
             self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
         return NULL
 
-    def call(self, name: Token) -> Filter:
+    def call(self, name: TextToken) -> Filter:
         predicate = self.predicates.get(name.text)
         if predicate is None:
             hint = "there are no functions, only predicates: " + ", ".join(sorted({*self.predicates, *BUILT_IN}))
@@ -407,7 +499,7 @@ class _Parser:
         self.depth -= 1
         return Call(predicate, attribute, tuple(arguments))
 
-    def constant(self, token: Token, read: Callable[[str], Constant]) -> Constant:
+    def constant(self, token: TextToken, read: Callable[[str], Constant]) -> Constant:
         try:
             constant = read(token.text)
         except FilterError as error:

@@ -1,4 +1,4 @@
-"""Filters in JSON: the text, the places in it, and how much of it is read. Law: whatever is not a filter raises
+"""Filters in JSON: the text, the places in it, and how much of it is read. Whatever is not a filter raises
 FilterSyntaxError, with the place if there is a text, else with the path of keys and numbers.
 """
 
@@ -32,7 +32,7 @@ class JsonRoom:
         self.left = self.limit
 
     def take(self, size: int, path: JsonPath) -> None:
-        """Read so many. Raises JsonFault past the limit."""
+        """Count a number of values as read. Raises JsonFault past the limit."""
         self.left -= size
         if self.left < 0:
             raise JsonFault(f"the filter is longer than {self.limit} bytes", path)
@@ -63,7 +63,7 @@ def checked(build: Callable[[], Filter], path: JsonPath) -> Filter:
 
 
 def decode(text: str, limit: int | None) -> Any:
-    """What a JSON text says. Raises FilterSyntaxError, with the place."""
+    """The value of a JSON text. Raises FilterSyntaxError, with the place."""
     check_size(text, limit)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)

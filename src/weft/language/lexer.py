@@ -1,4 +1,4 @@
-"""Filter text as tokens. Law: every character lands in a token, a comment, or an error that points at it.
+"""Filter text as tokens. Every character lands in a token, a comment, or an error that points at it.
 
 Comments are those of SQL: from `--` to the end of the line, and between `/*` and `*/`, without nesting.
 """
@@ -39,6 +39,10 @@ _TOKENS = re.compile(
 )
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
+NO_ARITHMETIC = "filters have no arithmetic; compare attributes with constants or with each other"
+NO_REGULAR_EXPRESSIONS = "filters have no regular expressions; LIKE has % and _"
+ONLY_THE_CONDITION = "a filter is only the condition: leave out everything up to WHERE"
+
 _INSTEAD = {
     "==": "did you mean '='?",
     "=>": "did you mean '>='?",
@@ -56,12 +60,14 @@ _INSTEAD = {
     "≤": "did you mean '<='?",
     "≥": "did you mean '>='?",
     "≠": "did you mean '!='?",
-} | dict.fromkeys("*/%^~", "filters have no arithmetic; compare attributes with constants or with each other")
+    "~": NO_REGULAR_EXPRESSIONS,
+} | dict.fromkeys("*/%^", NO_ARITHMETIC)
 _IN_NAMES = "$@#:"  # characters that names in other systems often have
 _AROUND = re.compile(r"[\w.$@#:-]+")
+_SELECT = re.compile(r"\s*select\s", re.IGNORECASE)
 
 
-class Token(NamedTuple):
+class TextToken(NamedTuple):
     """A token; `kind` is name, quoted, number, string, op, mark, end, or a reserved word."""
 
     kind: str
@@ -70,10 +76,10 @@ class Token(NamedTuple):
     end: int
 
 
-def tokenize(text: str, stored: bool = False) -> list[Token]:
+def tokenize(text: str, stored: bool = False) -> list[TextToken]:
     """The tokens of a text, followed by one of kind `end`; what Weft has `stored` itself may have any number."""
     most = len(text) if stored else LIMITS.tokens
-    tokens: list[Token] = []
+    tokens: list[TextToken] = []
     at = 0
     while True:
         found = _TOKENS.match(text, at)
@@ -93,11 +99,28 @@ def tokenize(text: str, stored: bool = False) -> list[Token]:
             )
         elif kind in ("bad", "odd"):
             raise _unknown(text, piece, start)
-        tokens.append(Token(kind, piece, start, at))
+        tokens.append(TextToken(kind, piece, start, at))
         if len(tokens) > most + 1:
             raise FilterSyntaxError(f"the filter has more than {most:,} tokens", text, start, at, "split it")
         if kind == "end":
             return tokens
+
+
+def doubtful_quotes(text: str) -> list[str]:
+    """The names in double quotes that need none and are compared with something: probably meant as strings.
+
+    >>> doubtful_quotes('country = "us" AND "detail-type" IN ("a", 1)')
+    ['us', 'a']
+    """
+    found: dict[str, None] = {}
+    before = TextToken("end", "", 0, 0)
+    for token in tokenize(text):
+        if token.kind == "quoted" and (before.kind == "op" or before.text in ("(", ",")):
+            name = token.text[1:-1]
+            if is_plain_name(name):
+                found[name] = None
+        before = token
+    return [*found]
 
 
 def check_size(text: str, limit: int | None = None) -> None:
@@ -143,6 +166,10 @@ _known_plain_name = lru_cache(maxsize=4096)(_is_plain_name)
 
 def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:
     hint = _INSTEAD.get(piece, "")
+    if piece == "!" and text[start + 1 : start + 2] == "~":
+        hint = NO_REGULAR_EXPRESSIONS
+    if _SELECT.match(text):
+        hint = ONLY_THE_CONDITION
     if piece in _IN_NAMES:
         meant = next(found[0] for found in _AROUND.finditer(text) if found.start() <= start < found.end())
         hint = f"names with {piece!r} go in double quotes" + (f': "{meant}"' if any(map(str.isalnum, meant)) else "")

@@ -1,4 +1,4 @@
-"""Long filter texts, read in one pass over their tests. Law: the tree of the grammar, or None.
+"""Long filter texts, read in one pass over their tests. The reader returns the tree of the grammar, or None.
 
 Long texts are mostly lists: chains of AND and OR, and IN with many values. One regular expression reads a whole test
 and what follows it, so that a test costs one step where the grammar passes four tokens through seven functions.

@@ -1,7 +1,8 @@
-"""What filters mean: the one definition of truth, simple and slow. Law: everything else agrees with it.
+"""The meaning of filters: the one definition of truth, simple and slow. Law: everything else agrees with it.
 
 The logic is SQL's, with three values: an absent attribute and NaN are NULL, a comparison of different types is NULL,
-and a filter matches an event only if it is TRUE.
+and a filter matches an event only if it is TRUE. A list is NULL for every test but HAS, which is NULL only if the
+attribute is absent.
 """
 
 from __future__ import annotations
@@ -12,9 +13,25 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FilterTypeError
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
+from weft.language.ast import (
+    And,
+    AttributeRef,
+    Between,
+    Call,
+    Compare,
+    Filter,
+    Has,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Truth,
+)
 from weft.model.event import Event, attributes_of
-from weft.model.value import Type, Value, to_micros, type_of
+from weft.model.lists import AttributeValue, elements_of
+from weft.model.value import Type, to_micros, type_of
 
 if TYPE_CHECKING:
     from weft.language.any_filter import AnyFilter
@@ -28,11 +45,13 @@ _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
     Operator.GE: ge,
 }
 
-Values = Mapping[str, Value | None]
+Values = Mapping[str, AttributeValue | None]
 
 
 def matches(filter: AnyFilter, event: Event | Values) -> bool:
     """Whether the event matches the filter. Raises EventError for what is not an event.
+
+    Cost: O(size of the filter), and that of `parse` for a text. For many filters or events, use `Index`.
 
     >>> matches("magnitude >= 5 AND depth < 70", {"magnitude": 6.1, "depth": 12})
     True
@@ -53,7 +72,7 @@ def _read(filter: AnyFilter) -> Filter:
     return as_filter(filter)
 
 
-def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:
+def compare(operator: Operator, left: AttributeValue | None, right: AttributeValue | None) -> bool | None:
     """The comparison of two values; NULL if either is NULL or their types do not compare."""
     one, other = _comparable(left), _comparable(right)
     if one is None or other is None or not one[0].compares_with(other[0]):
@@ -96,10 +115,16 @@ def evaluate(node: Filter, event: Values) -> bool | None:
         case Like(left):
             value = event.get(left.name)
             return node.compiled.matches(value) if isinstance(value, str) else None
+        case Has(left, constants):
+            elements = elements_of(event.get(left.name))
+            if elements is None:
+                return None
+            found = [any(compare(Operator.EQ, each, value.python) for each in elements) for value in constants]
+            return all(found) if node.every else any(found)
         case Call(predicate, left):
             value = event.get(left.name)
             kind = type_of(value)
-            if value is None or kind is None or not kind.compares_with(predicate.type):
+            if value is None or kind is None or isinstance(value, list) or not kind.compares_with(predicate.type):
                 return None
             return bool(predicate.matches(value, node.values))
         case Is(AttributeRef(name), None):
@@ -115,7 +140,7 @@ def evaluate(node: Filter, event: Values) -> bool | None:
     raise FilterTypeError(f"{node!r} is not a filter")
 
 
-def _comparable(value: Value | None) -> tuple[Type, Any] | None:
+def _comparable(value: AttributeValue | None) -> tuple[Type, Any] | None:
     """The type of a value and what is compared: the microseconds of a timestamp, else the value itself."""
     kind = type_of(value)
     if kind is None:

@@ -1,4 +1,4 @@
-"""LIKE and ILIKE patterns. Laws: matching is linear in the text; `covers` and `disjoint` are True only when proven.
+"""LIKE and ILIKE patterns. Matching is linear in the text. `covers` and `disjoint` are True only when proven.
 
 A pattern is cut at its `%` into segments, and a segment at its `_` into chunks. Canonical: `%%` is `%`,
 and `%_` is `_%`, so equal patterns have equal segments.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.errors import FilterError
-from weft.language.folding import caseless_head
+from weft.language.folding import caseless_head, folded_text
 from weft.language.segment_search import PatternSegment, SegmentSearch, fits
 
 _RELATE_LIMIT = 4096  # characters of one pattern times those of the other; larger ones are related only if equal
@@ -108,7 +108,7 @@ class Pattern:
         """Whether the whole text matches. Cost: O(len(text)), without backtracking; a factor of log(len(self)) where a
         long segment has `_` in it and almost fits everywhere.
         """
-        return self.fits(text.casefold() if self.ignore_case else text)
+        return self.fits(folded_text(text) if self.ignore_case else text)
 
     def fits(self, text: str) -> bool:
         """The same for a text that has been folded already if this pattern ignores case."""

@@ -1,7 +1,7 @@
 """Predicates: tests of one attribute that are called by name, brought by the user or built in.
 
-Law: a predicate is a pure function of the value, NULL for absent values and those of another type;
-its `covers` is True only when proven, its `overlaps` False only when disproved.
+A predicate is a pure function of the value, NULL for absent values and those of another type; its `covers` is True only
+when proven, its `overlaps` False only when disproved.
 
 Built in are `cidr` and `time_like`: every set of predicates has them, and a user's own of the same name comes first.
 """
@@ -70,7 +70,14 @@ class Predicates:
             self.register(predicate)
 
     def register(self, predicate: Predicate) -> None:
-        """Register a predicate. Raises FilterError if another one has the same name."""
+        """Register a predicate. Raises FilterError if another one has the same name. Cost: O(1).
+
+        >>> from weft.language.taxonomy import IsA, Taxonomy
+        >>> known = Predicates()
+        >>> known.register(IsA(Taxonomy({"car": ["vehicle"]})))
+        >>> list(known)
+        ['is_a']
+        """
         if isinstance(predicate, type) or not isinstance(predicate, Predicate):
             raise FilterError(
                 f"{predicate!r} is not a predicate: it needs name, type, check, matches, covers and overlaps"
@@ -84,7 +91,11 @@ class Predicates:
             raise FilterError(f"another predicate is already registered as {predicate.name!r}")
 
     def get(self, name: str) -> Predicate | None:
-        """The predicate of that name, registered or built in, or None."""
+        """The predicate of that name, registered or built in, or None. Cost: O(1).
+
+        >>> Predicates().get("cidr").name, Predicates().get("is_a")
+        ('cidr', None)
+        """
         return self._known[name] if name in self._known else BUILT_IN.get(name)
 
     def __getitem__(self, name: str) -> Predicate:

@@ -1,5 +1,5 @@
-"""Where a segment of a LIKE pattern that contains `_` first fits. Laws: exact; the work is proportional to the length
-of the text, at most times the logarithm of the length of the segment.
+"""The search for the first place where a segment of a LIKE pattern that contains `_` fits. Results are exact. The work
+is proportional to the length of the text, at most times the logarithm of the length of the segment.
 
 The longest literal chunk is searched for first, and the others are compared where it is found. That is fastest for
 ordinary texts. After too many failed comparisons, a short segment is compared at all places at once, character by

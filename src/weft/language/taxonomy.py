@@ -1,6 +1,6 @@
 """IS-A over a taxonomy: an example of a user predicate (thesis 6.1).
 
-Law: a concept is itself and each of its ancestors; a concept that is not in the taxonomy is only itself.
+A concept is itself and each of its ancestors; a concept that is not in the taxonomy is only itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Timestamps by their text: a predicate that every reader of filters knows. Law: `covers` is True only when proven.
+"""Timestamps by their text: a predicate that every reader of filters knows. `covers` is True only when proven.
 
 It is for what is not a range of timestamps, such as every full minute; compare with timestamps where you can.
 """

@@ -1,5 +1,5 @@
-"""The attribute `time` as text. Laws: `time_test` and `time_like` agree with the text of the timestamp; whatever can be
-a range of timestamps is one.
+"""The attribute `time` as text. `time_test` and `time_like` agree with the text of the timestamp. Whatever can be a
+range of timestamps is one.
 
 The text of a timestamp is its RFC 3339 form in UTC: `2018-02-01T09:30:00Z`, with six digits of fraction if it is not a
 whole second (`2018-02-01T09:30:00.250000Z`). The JSON dialects and EventBridge patterns compare strings with it. A

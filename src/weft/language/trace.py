@@ -1,4 +1,4 @@
-"""Why a filter matches an event. Law: the truth of every part in a trace is what `truth` gives."""
+"""The reasons why a filter matches an event. The truth of every part in a trace is what `truth` gives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from weft.language.constant import Constant
 from weft.language.format import format_constant
 from weft.language.meaning import all_of, any_of, negation, truth
 from weft.model.event import Event, as_event
-from weft.model.value import Value, format_timestamp, to_micros
+from weft.model.lists import AttributeValue
+from weft.model.value import format_timestamp, to_micros
 
 _LONGEST = 1_000  # characters of a string in a trace that is shown
+_MOST_ELEMENTS = 20  # of a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Trace:
 
     filter: Filter
     truth: bool | None
-    values: Mapping[str, Value | None]
+    values: Mapping[str, AttributeValue | None]
     parts: tuple[Trace, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,16 +72,19 @@ def _trace(filter: Filter, event: Event) -> Trace:
     return Trace(filter, truth(filter, event), {name: event[name] for name in sorted(attributes(filter))}, ())
 
 
-def show_value(value: Value | None) -> str:
-    """A value as it is written in a filter; NULL if there is none."""
+def show_value(value: AttributeValue | None) -> str:
+    """A value as it is written in a filter, a list in brackets; NULL if there is none."""
     if value is None:
         return "NULL"
+    if isinstance(value, list):
+        shown = [show_value(each) for each in value[:_MOST_ELEMENTS]]
+        return f"[{', '.join([*shown, '..'] if len(value) > _MOST_ELEMENTS else shown)}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return format_constant(Constant.of(value))
 
 
-def plain_values(values: Mapping[str, Value | None]) -> dict[str, Any]:
+def plain_values(values: Mapping[str, AttributeValue | None]) -> dict[str, Any]:
     """Values as JSON values; a timestamp becomes text, and so do infinities."""
     return {name: _plain(value) for name, value in values.items()}
 
@@ -88,7 +93,9 @@ def _short(value: Any) -> Any:
     return value[: _LONGEST - 2] + ".." if isinstance(value, str) and len(value) > _LONGEST else value
 
 
-def _plain(value: Value | None) -> Any:
+def _plain(value: AttributeValue | None) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
     if isinstance(value, datetime):
         return format_timestamp(to_micros(value))
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Lint: filters that are probably mistakes. Law: nothing is changed, and nothing is refused."""
+"""Lint: filters that are probably mistakes. Nothing is changed, and nothing is refused."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from weft.language.ast import Filter, predicates_of
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.lint.lint_counts import Id, lint_counts
+from weft.lint.lint_counts import LintedId, lint_counts
 from weft.lint.lint_report import LintReport, report_of
 from weft.lint.seen_attributes import SeenAttributes
 from weft.model.schema import Schema
 
 
 def lint_filters(
-    pairs: Iterable[tuple[Id, Filter | str]],
+    pairs: Iterable[tuple[LintedId, Filter | str]],
     schema: Schema | None = None,
     events: Any = None,
     predicates: Predicates = NO_PREDICATES,

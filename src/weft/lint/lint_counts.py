@@ -1,5 +1,5 @@
-"""Filters counted by their mistakes. Laws: merged parts are the whole; a filter counts once for each mistake; the first
-examples are those of the first filters.
+"""Filters counted by their mistakes. Merging the counts of parts gives the counts of the whole. A filter counts once
+for each mistake. The first examples are those of the first filters.
 
 Filters of one shape have the same mistakes in their leaves, so that a shape is looked at once. Whether a filter is
 never or always TRUE, and which are duplicates, is told by normal forms, made for all of them at once.
@@ -28,7 +28,7 @@ from weft.lint.seen_attributes import SeenAttributes
 from weft.lint.tree_problems import LintKind, ProblemKey, TreeProblems, tree_problems
 from weft.model.schema import Schema
 
-Id = int | str | None
+LintedId = int | str | None
 
 _INVALID, _NEVER, _ALWAYS = (ProblemKey(kind) for kind in (LintKind.INVALID, LintKind.NEVER_TRUE, LintKind.ALWAYS_TRUE))
 EXAMPLES = 3
@@ -36,13 +36,13 @@ EXAMPLES = 3
 
 @dataclass(slots=True)
 class Tally:
-    """How many filters have a mistake, their ids, and the texts of the first (why, for texts that are no filters)."""
+    """How many filters have a mistake, their ids, and the texts of the first (why, for texts that are not filters)."""
 
     count: int = 0
-    ids: list[Id] = field(default_factory=list)
+    ids: list[LintedId] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
-    def add(self, id: Id, text: str, most: int | None) -> None:
+    def add(self, id: LintedId, text: str, most: int | None) -> None:
         """Count one more."""
         self.count += 1
         if most is None or len(self.ids) < most:
@@ -60,24 +60,25 @@ class LintCounts:
     kinds: Counter[LintKind] = field(default_factory=Counter)
     tallies: dict[ProblemKey, Tally] = field(default_factory=dict)
     hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    owners: list[tuple[Id, str]] = field(default_factory=list)  # of the hashes
+    owners: Sequence[tuple[LintedId, str]] = field(default_factory=list)  # of the hashes
 
     @staticmethod
     def merged(parts: Iterable[LintCounts], most: int | None = None) -> LintCounts:
-        """All of them, with so many ids of each mistake at most."""
+        """All mistakes, each with a limited number of ids."""
         whole, hashes = LintCounts(), [np.zeros(0, np.uint64)]
+        owners: list[tuple[LintedId, str]] = []
         for part in parts:
             whole.filters += part.filters
             whole.dead += part.dead
             whole.kinds += part.kinds
-            whole.owners += part.owners
+            owners += part.owners
             hashes.append(part.hashes)
             for key, tally in part.tallies.items():
                 into = whole.tallies.setdefault(key, Tally())
                 into.count += tally.count
                 into.ids = (into.ids + tally.ids)[:most]
                 into.texts = (into.texts + tally.texts)[:EXAMPLES]
-        whole.hashes = np.concatenate(hashes)
+        whole.hashes, whole.owners = np.concatenate(hashes), owners
         return whole
 
     def duplicates(self) -> list[list[int]]:
@@ -87,12 +88,12 @@ class LintCounts:
         groups = [each.tolist() for each in np.split(order, ends) if len(each) > 1]
         return sorted(groups, key=lambda group: (-len(group), group[0]))
 
-    def _add(self, key: ProblemKey, id: Id, text: str, most: int | None) -> None:
+    def _add(self, key: ProblemKey, id: LintedId, text: str, most: int | None) -> None:
         self.tallies.setdefault(key, Tally()).add(id, text, most)
 
 
 def lint_counts(  # noqa: PLR0913 - each has a default that serves
-    ids: Sequence[Id],
+    ids: Sequence[LintedId],
     filters: Sequence[Filter | str | None],
     seen: SeenAttributes | None = None,
     schema: Schema | None = None,

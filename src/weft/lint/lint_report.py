@@ -1,20 +1,23 @@
-"""What is wrong with filters, in words and as data. Law: every sentence names its count; examples are real filters."""
+"""The report about mistakes in filters, in words and as data. Every sentence names its count; examples are real
+filters.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import FilterError
-from weft.language.ast import AttributeRef, Between, Compare, Filter, In
+from weft.language.ast import AttributeRef, Between, Compare, Filter, Has, In, Operator
 from weft.language.constant import Constant
-from weft.language.format import format_constant
+from weft.language.format import format_constant, format_name
+from weft.language.lexer import doubtful_quotes
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
-from weft.lint.lint_counts import EXAMPLES, Id, LintCounts, Tally
-from weft.lint.name_hint import nearest_name
+from weft.lint.lint_counts import EXAMPLES, LintCounts, LintedId, Tally
+from weft.lint.name_hint import KnownNames
 from weft.lint.seen_attributes import SeenAttributes
 from weft.lint.tree_problems import LintKind, ProblemKey, tree_problems
 from weft.model.value import Type, parse_timestamp
@@ -42,7 +45,7 @@ class LintFinding:
     kind: LintKind
     message: str
     count: int
-    ids: tuple[Id, ...]
+    ids: tuple[LintedId, ...]
     texts: tuple[str, ...]
     attribute: str | None = None
 
@@ -63,6 +66,8 @@ class LintReport:
     """All findings, the worst kind and the most frequent first.
 
     `counts` has the filters of each kind, each filter once; `dead` is how many can never match, for any reason.
+    `ignored` are attributes that are lists of mappings, which no filter can test, with the number of events that have
+    one (0 if that is not known).
     """
 
     filters: int
@@ -70,6 +75,7 @@ class LintReport:
     counts: Mapping[LintKind, int]
     findings: tuple[LintFinding, ...]
     by_events: bool = True
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
@@ -95,9 +101,10 @@ class LintReport:
                     yield f"    {its}: {_cut(text)}"
             if len(findings) > shown:
                 yield f"  and {len(findings) - shown:,} more"
+        yield from self.ignored_lists()
 
     def notes(self) -> list[str]:
-        """One sentence for each kind, with its first example: what a command says at its end."""
+        """One sentence for each kind, with its first example: what a command prints at its end."""
         if not self.filters:
             return ["there are no subscriptions, so nothing can match"]
         found = []
@@ -105,7 +112,15 @@ class LintReport:
             first = self.of(kind)[0]
             why = "" if kind is LintKind.DUPLICATE or not first.message else f" ({first.message})"
             found.append(f"{self.sentence(kind, count)}, such as {first.ids[0]}: {_cut(first.texts[0])}{why}")
-        return found
+        return [*found, *self.ignored_lists()]
+
+    def ignored_lists(self) -> list[str]:
+        """A sentence for each attribute that is ignored because it is a list of mappings."""
+        said = []
+        for name, count in sorted(self.ignored.items()):
+            where = f" in {count:,} event{'' if count == 1 else 's'}" if count else ""
+            said.append(f"{name!r} is a list of mappings or of lists{where}, which is ignored: no filter can test it")
+        return said
 
     def sentence(self, kind: LintKind, count: int) -> str:
         """How many filters have a mistake of a kind."""
@@ -121,6 +136,7 @@ class LintReport:
             "dead": self.dead,
             "counts": {str(kind): count for kind, count in self.counts.items()},
             "findings": [finding.to_dict() for finding in self.findings],
+            "ignored_lists": dict(sorted(self.ignored.items())),
         }
 
 
@@ -130,8 +146,9 @@ def report_of(
     """The counts in words; `most` findings of duplicates at most, all unless told."""
     findings = []
     rows = sorted(counts.tallies.items(), key=lambda row: (list(LintKind).index(row[0].kind), -row[1].count, row[0]))
+    known = None if seen is None or not rows else KnownNames(seen)
     for place, (key, tally) in enumerate(rows):
-        message = _message(key, tally, seen, predicates, place < _HINTS)
+        message = _message(key, tally, seen, predicates, known if place < _HINTS else None)
         found = LintFinding(key.kind, message, tally.count, tuple(tally.ids), tuple(tally.texts), key.attribute or None)
         findings.append(found)
     groups = counts.duplicates()
@@ -143,15 +160,23 @@ def report_of(
     kinds = Counter(counts.kinds)
     kinds[LintKind.DUPLICATE] = sum(len(group) - 1 for group in groups)
     by_kind = {kind: kinds[kind] for kind in LintKind if kinds[kind]}
-    return LintReport(counts.filters, counts.dead, by_kind, tuple(findings), seen is None or seen.by_events)
+    by_events, ignored = (True, {}) if seen is None else (seen.by_events, seen.ignored)
+    return LintReport(counts.filters, counts.dead, by_kind, tuple(findings), by_events, ignored)
 
 
-def _message(key: ProblemKey, tally: Tally, seen: SeenAttributes | None, predicates: Predicates, hint: bool) -> str:
+def _message(
+    key: ProblemKey, tally: Tally, seen: SeenAttributes | None, predicates: Predicates, known: KnownNames | None
+) -> str:
     if key.kind is LintKind.UNKNOWN_ATTRIBUTE:
         assert seen is not None
-        near = nearest_name(key.attribute, seen) if hint else None
+        for name in seen.ignored:
+            if key.attribute == name or key.attribute.startswith(f"{name}."):
+                return f"{name!r} is a list of mappings or of lists, which no filter can test"
+        near = None if known is None else known.nearest(key.attribute)
         said = f"no event has {key.attribute!r}" if seen.by_events else f"{key.attribute!r} is not in the schema"
-        return f"{said}; did you mean {near!r}?" if near else said
+        if near:
+            return f"{said}; did you mean {near!r}?"
+        return f"{said}; strings go in single quotes" if _is_quoted(key.attribute, tally.texts) else said
     if key.kind is LintKind.UNLIKE_TYPES:
         assert seen is not None
         try:
@@ -163,8 +188,18 @@ def _message(key: ProblemKey, tally: Tally, seen: SeenAttributes | None, predica
     return ""
 
 
+def _is_quoted(name: str, texts: Sequence[str]) -> bool:
+    """Whether a name is in double quotes where a string is likely."""
+    try:
+        return any(name in doubtful_quotes(text) for text in texts)
+    except FilterError:  # not a text
+        return False
+
+
 def _unlike(key: ProblemKey, seen: SeenAttributes, leaf: Filter | None) -> str:
-    kinds = " or ".join(_named(kind) for kind in sorted(seen[key.attribute]))
+    if key.attribute in seen.lists and not isinstance(leaf, Has):
+        return f"{key.attribute!r} is a list, which only HAS can test; write {_as_has(key.attribute, leaf)}"
+    kinds = " or ".join(_named(kind) for kind in sorted(seen[key.attribute])) or "an empty list"
     said = f"{key.attribute!r} is {kinds}"
     if isinstance(leaf, AttributeRef):
         return f"{said}, not a bool; compare it with a value"
@@ -174,6 +209,16 @@ def _unlike(key: ProblemKey, seen: SeenAttributes, leaf: Filter | None) -> str:
     said = f"{said}, but is compared with {_named(key.wanted)}"
     better = _better(leaf, seen[key.attribute])
     return f"{said}; write {better}" if better else said
+
+
+def _as_has(name: str, leaf: Filter | None) -> str:
+    """The test of a list that a leaf is likely to mean."""
+    match leaf:
+        case Compare(_, Operator.EQ, Constant() as right):
+            return str(Has(AttributeRef(name), (right,)))
+        case In(_, values):
+            return str(Has(AttributeRef(name), values))
+    return f"{format_name(name)} HAS .."
 
 
 def _better(leaf: Filter | None, kinds: frozenset[Type]) -> str | None:
@@ -204,7 +249,7 @@ def _constant(leaf: Filter | None) -> Constant | None:
             return right
         case Between(_, low):
             return low
-        case In(_, values):
+        case In(_, values) | Has(_, values):
             return values[0]
     return None
 

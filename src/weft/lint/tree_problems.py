@@ -1,5 +1,5 @@
-"""What is wrong with the leaves of a filter, given what events have. Laws: a leaf is reported only if no event can make
-it TRUE or FALSE as it is written; a filter is called dead only if no event can make it TRUE.
+"""Problems of the leaves of a filter, given what events have. A leaf is reported only if no event can make it TRUE or
+FALSE as it is written. A filter is called dead only if no event can make it TRUE.
 
 Only names, types and the form of the tree are looked at, never the values of constants, so that one answer holds for
 all filters of one shape.
@@ -12,16 +12,16 @@ from enum import StrEnum
 from functools import reduce
 from typing import NamedTuple
 
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Not, Or, Truth, attributes
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, Has, In, Is, Not, Or, Truth, attributes
 from weft.language.constant import Constant
 from weft.language.meaning import all_of, any_of, negation
+from weft.language.membership import Truths
 from weft.lint.seen_attributes import SeenAttributes
 from weft.model.value import Type
 
-Truths = frozenset[bool | None]
-
 _ANY: Truths = frozenset([True, False, None])
 _NULL: Truths = frozenset([None])
+_LIST = "list"  # what a test is compared with that would have to be a HAS
 _NOT_TRUE: Truths = frozenset([False, None])
 
 
@@ -88,6 +88,9 @@ def _truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, TreeP
         case Not(operand):
             return frozenset(map(negation, _truths(operand, seen, problems)))
         case Is(AttributeRef(name), None):
+            if name in seen.lists:
+                _unlike(name, _LIST, node, problems)
+                return frozenset([True])
             if name in seen:
                 return frozenset([True, False])
             _unknown(name, node, problems)
@@ -102,6 +105,10 @@ def _truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, TreeP
 
 def _leaf_truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, TreeProblem]) -> Truths:
     """The same of a leaf whose attributes are known."""
+    if not isinstance(node, Has) and (lists := sorted(attributes(node) & seen.lists)):
+        for name in lists:
+            _unlike(name, _LIST, node, problems)
+        return _NULL
     if isinstance(node, Compare) and isinstance(node.right, AttributeRef):
         left, right = seen[node.left.name], seen[node.right.name]
         if any(one.compares_with(other) for one in left for other in right):
@@ -112,7 +119,7 @@ def _leaf_truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, 
         if any(kind.compares_with(other) for kind in seen[name] for other in wanted):
             continue
         _unlike(name, str(wanted[0]), node, problems)
-        return _NOT_TRUE if isinstance(node, Between) else _NULL
+        return _NOT_TRUE if isinstance(node, Between | Has) else _NULL
     return _ANY
 
 
@@ -126,6 +133,11 @@ def _tests(node: Filter) -> Iterator[tuple[str, tuple[Type, ...]]]:
         case Between(left, low, high):
             yield left.name, (low.type,)
             yield left.name, (high.type,)
+        case Has(left, values, every):
+            if not every:
+                yield left.name, tuple(value.type for value in values)
+            else:
+                yield from ((left.name, (value.type,)) for value in values)
         case In(left, values):  # of unlike constants one that compares will do
             yield left.name, tuple(value.type for value in values)
         case Call(predicate, left):

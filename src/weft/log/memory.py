@@ -1,28 +1,48 @@
-"""A log in memory, which fails when it is told to. Law: a crash keeps every synced transaction, and may lose the rest.
+"""A log in memory, which fails on demand. A crash keeps every synced transaction, and may lose the rest.
 
-It is the twin of the log on disk for simulations: the same groups are accepted and refused, read and trimmed. `commit`
-is `write` and `sync` together, as on disk; a simulation may call the two apart, and crash between them.
+It is the twin of the log on disk, for brokers without one and for simulations: the same groups are accepted and
+refused, read and trimmed. `commit` is `write` and `sync` together, as on disk; a simulation may call the two apart, and
+crash between them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec.structs import replace
 
 from weft.errors import LogError, LogFailedError, LogFullError
-from weft.log.base import DeadRow, Group, Offset, SeatId, State, StoredGroup
-from weft.log.group_codec import GroupRow, decode_group, encode_group
-from weft.log.group_slices import cut
-from weft.log.row_rules import EMPTY, Tip, check_groups
-from weft.log.row_tables import RowTables, Undo
-from weft.log.seat_scan import SeatScan
+from weft.log.base import (
+    EMPTY,
+    KEYS,
+    DeadRow,
+    Group,
+    LinkRow,
+    MoveFloor,
+    MoveGot,
+    MovePublisher,
+    Offset,
+    Put,
+    Remove,
+    Row,
+    SeatId,
+    SessionRow,
+    SetMeta,
+    State,
+    StateChange,
+    SubRow,
+    Tip,
+    check_groups,
+)
+from weft.log.codec import GroupReader, GroupRow, encode_group
 
 ROW_BYTES = 128  # what a row counts as
+_ROWS = 64  # groups fetched at a time
 
 
 class _Unsynced(NamedTuple):
@@ -34,15 +54,8 @@ class _Unsynced(NamedTuple):
     total: int
 
 
-class MemoryLog:
-    """A log that lives as long as the process, and crashes when told to.
-
-    >>> log = MemoryLog("a1")
-    >>> log.write([Group(at=1)])
-    >>> log = log.crash()
-    >>> log.restore().incarnation
-    2
-    """
+class MemoryLog(GroupReader):
+    """A log that lives as long as the process, and crashes when told to."""
 
     def __init__(self, log_id: str = "memory", quota: int | None = None) -> None:
         self.log_id = log_id
@@ -62,41 +75,18 @@ class MemoryLog:
     def restore(self) -> State:
         """The state after the last group that was committed."""
         self._check_alive()
-        tables, dead = self._tables, dict[SeatId, int]()
-        for seat, _ in tables.dead:
-            dead[seat] = dead.get(seat, 0) + 1
-        return State(
-            log_id=self.log_id,
-            incarnation=self.incarnation,
-            meta=dict(tables.meta),
-            sessions=dict(sorted(tables.sessions.items())),
-            subs=dict(sorted(tables.subs.items())),
-            adverts=dict(sorted(tables.adverts.items())),
-            links=dict(sorted(tables.links.items())),
-            heard=dict(sorted(tables.heard.items())),
-            dead=dict(sorted(dead.items())),
-            first=Offset(self._groups[0].first) if self._groups else self._tip.next,
-            next=self._tip.next,
-            next_seat=self._tip.next_seat,
-            at=self._tip.at,
-        )
+        tables, tip = self._tables, self._tip
+        sorted_rows = (dict(sorted(rows.items())) for rows in tables.rows.values())
+        sessions, subs, adverts, links, heard, dead, moves = sorted_rows
+        letters = Counter(seat for seat, _ in dead)
+        first = Offset(self._groups[0].first) if self._groups else tip.next
+        rows = (dict(tables.meta), sessions, subs, adverts, links, heard, dict(letters))
+        return State(self.log_id, self.incarnation, *rows, first, tip.next, tip.next_seat, tip.at, moves)
 
     def commit(self, groups: Sequence[Group]) -> None:
-        """Store the groups, in order, in one transaction. On return they are durable. Raises as `Log` says."""
+        """Store the groups, in order, in one transaction. On return they are durable. Raises as `Log.commit` does."""
         self.write(groups)
         self.sync()
-
-    def read(self, first: Offset, limit: int) -> Iterator[StoredGroup]:
-        """The committed events from offset `first` on, at most `limit` of them, whole or cut groups, in order."""
-        while limit > 0:
-            self._check_alive()
-            at = bisect_left(self._groups, first + 1, key=_end)
-            if at >= self._committed():
-                return
-            group = cut(decode_group(self._groups[at]), first, limit)
-            limit -= len(group.events)
-            first = Offset(group.events.first + len(group.events))
-            yield group
 
     def find(self, at: int) -> Offset:
         """The offset of the first event whose group has this time or a later one, or the next offset."""
@@ -110,23 +100,12 @@ class MemoryLog:
         spare = (self._groups[high - 1].total if high else 0) - size
         return self._offset(bisect_left(self._groups, spare, low, high, key=lambda row: row.total - row.size))
 
-    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
-        """The first offset from `first` on of an event that any of these seats gets, or where to go on."""
-        self._check_alive()
-        scan = SeatScan(seats, first, limit)
-        at, end = bisect_left(self._groups, first + 1, key=_end), self._committed()
-        while not scan.ended:
-            if at >= end:
-                return self._offset(end)
-            scan.look(self._groups[at].who)
-            at += 1
-        return scan.next
-
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""
         self._check_alive()
-        found = sorted(key for key in self._tables.dead if key[0] == seat and key[1] > after)
-        return [self._tables.dead[key] for key in islice(found, max(0, limit))]
+        rows = self._tables.rows[DeadRow]
+        found = sorted(key for key in rows if key[0] == seat and key[1] > after)
+        return [rows[key] for key in found[: max(0, limit)]]
 
     def size(self) -> int:
         """The bytes of its events, and a fixed number for each row."""
@@ -206,10 +185,7 @@ class MemoryLog:
         return found
 
     def backup(self, log_id: str) -> MemoryLog:
-        """The log as it is found when a backup that was made now is restored later, under a new id.
-
-        With the old id neighbours would take its new offsets for the old ones.
-        """
+        """The log as it is found when a backup that was made now is restored later (see `data_directory`)."""
         self._check_alive()
         if self._unsynced:
             raise LogError("sync what was written before making a backup")
@@ -227,6 +203,14 @@ class MemoryLog:
         if self._ended:
             raise LogFailedError(f"this log cannot be used: {self._ended}")
 
+    def _fetch(self, first: Offset, limit: int = _ROWS) -> Sequence[GroupRow]:
+        self._check_alive()
+        at = bisect_left(self._groups, first + 1, key=_end)
+        return self._groups[at : min(at + limit, at + _ROWS, self._committed())]
+
+    def _fetch_seats(self, first: Offset) -> tuple[Sequence[GroupRow], Offset]:
+        return self._fetch(first), self._offset(self._committed())
+
     def _committed(self) -> int:
         """How many groups are synced."""
         return self._unsynced[0].groups if self._unsynced else len(self._groups)
@@ -240,3 +224,97 @@ class MemoryLog:
 
 def _end(row: GroupRow) -> int:
     return row.first + row.n
+
+
+Undo = list[tuple[dict[Any, Any], Any, Any]]  # a table, a key, and what was there, or None
+
+_KEY_OF = {kind: attrgetter(*names) for kind, names in KEYS.items()}
+_NAME_OF = {SessionRow: attrgetter("name"), LinkRow: attrgetter("peer")}  # names that only one row may have
+_SAME_SEATS = {SubRow: (LinkRow, "link"), LinkRow: (SubRow, "subscription")}  # the rows that may not have the same seat
+
+
+class RowTables:
+    """Everything a log holds but its events. What a transaction changed can be undone, in reverse."""
+
+    def __init__(self) -> None:
+        self.meta: dict[str, bytes] = {}
+        self.rows: dict[type, dict[Any, Any]] = {kind: {} for kind in KEYS}  # by key
+        self._owners: dict[tuple[type, str], Any] = {}  # the keys of rows, by their names
+
+    def __len__(self) -> int:
+        return len(self.meta) + sum(map(len, self.rows.values()))
+
+    def copy(self) -> RowTables:
+        """The same rows, to be changed apart."""
+        twin = RowTables()
+        twin.meta, twin._owners = dict(self.meta), dict(self._owners)
+        twin.rows = {kind: dict(table) for kind, table in self.rows.items()}
+        return twin
+
+    def apply(self, changes: Iterable[StateChange]) -> Undo:
+        """Change the rows, all or none. Raises LogError for a name or seat that another row has."""
+        undo: Undo = []
+        try:
+            for change in changes:
+                self._apply(change, undo)
+        except LogError:
+            self.take_back(undo)
+            raise
+        return undo
+
+    def take_back(self, undo: Undo) -> None:
+        """Bring back the rows as they were before `apply`."""
+        for table, key, before in reversed(undo):
+            if before is None:
+                del table[key]
+            else:
+                table[key] = before
+
+    def _apply(self, change: StateChange, undo: Undo) -> None:
+        match change:
+            case Put(row):
+                self._put(row, undo)
+            case Remove(kind, key):
+                self._remove(kind, key if len(key) > 1 else key[0], undo)
+            case MoveFloor(seat, floor, above, attempts):
+                self._move(SubRow, seat, undo, floor=floor, above=above, attempts=attempts)
+                self._move(LinkRow, seat, undo, floor=floor)
+            case MovePublisher(session, pub_epoch, pub_seq):
+                self._move(SessionRow, session, undo, pub_epoch=pub_epoch, pub_seq=pub_seq)
+            case MoveGot(link, got):
+                self._move(LinkRow, link, undo, got=got)
+            case SetMeta(name, value):
+                _store(self.meta, name, value, undo)
+
+    def _put(self, row: Row, undo: Undo) -> None:
+        kind, key = type(row), _KEY_OF[type(row)](row)
+        if kind in _SAME_SEATS and key in self.rows[_SAME_SEATS[kind][0]]:
+            raise LogError(f"seat {key} already belongs to a {_SAME_SEATS[kind][1]}")
+        if kind in _NAME_OF:
+            name = _NAME_OF[kind](row)
+            if self._owners.get((kind, name), key) != key:
+                raise LogError(f"the name {name!r} already belongs to {self._owners[kind, name]}")
+            self._remove(kind, key, undo)
+            _store(self._owners, (kind, name), key, undo)
+        _store(self.rows[kind], key, row, undo)
+
+    def _remove(self, kind: type, key: Any, undo: Undo) -> None:
+        row = self.rows[kind].get(key)
+        if row is not None:
+            _store(self.rows[kind], key, None, undo)
+            if kind in _NAME_OF:
+                _store(self._owners, (kind, _NAME_OF[kind](row)), None, undo)
+
+    def _move(self, kind: type, key: Any, undo: Undo, **fields: Any) -> None:
+        row = self.rows[kind].get(key)
+        if row is not None:
+            _store(self.rows[kind], key, replace(row, **fields), undo)
+
+
+def _store(table: dict[Any, Any], key: Any, row: Any, undo: Undo) -> None:
+    """Store a row, or remove it with None."""
+    undo.append((table, key, table.get(key)))
+    if row is None:
+        del table[key]
+    else:
+        table[key] = row

@@ -1,11 +1,7 @@
-"""How long events are kept. Law: no event is removed that a seat may still need.
+"""Retention of stored events. No event is removed that a seat may still need.
 
-An event goes when it is older than the limit, or when newer events fill the size that is kept, and only if it lies
-below the floor of every subscription and every link. A seat that stays behind holds back everything after its floor;
-`beyond_lag` finds such seats, so that their owner can be told of a gap and moved on.
-
->>> DEFAULT_RETENTION
-Retention(age=604800000000, size=8589934592)
+An event is removed when it is older than the limit, or when newer events fill the size that is kept, and only if it
+lies below the floor of every subscription and every link. A seat that stays behind holds back everything after it.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ _DAY = 24 * 60 * 60 * 1_000_000  # microseconds
 
 
 class Retention(NamedTuple):
-    """What is kept although nobody needs it: for replay, and for those who subscribe with `since`."""
+    """How long events are kept that no queue needs any more: for replay, and for subscriptions with `since`."""
 
     age: int | None = 7 * _DAY  # microseconds; None keeps events of any age
     size: int | None = 8 << 30  # bytes of events; None keeps any number

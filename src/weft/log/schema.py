@@ -1,8 +1,9 @@
-"""The tables of a log on disk, and how a connection to them is set up. Law: a newer format is refused, never guessed.
+"""The tables of a log on disk, and connections to them.
 
-Every row has a checksum of its own (see `row_codec`), because SQLite has none in its pages. What changes with every
+Every row has a checksum of its own (see `rows`), because SQLite has none in its pages. What changes with every
 acknowledgement (floors, positions of publishers and links) stands in narrow tables apart from filters and names, so
-that few pages are written. `at` and `total` ascend with `first`: no index is needed to search by time or by size.
+that few pages are written. `at` and `total` ascend with `first`: no index is needed to search by time or by size. A
+newer format is refused.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from weft.errors import LogError
+from weft.errors import LogError, LogFullError
 
+DAMAGE = (sqlite3.Error, OverflowError, TypeError, ValueError)  # what reading a damaged database can raise
 DATABASE = "log.sqlite"
 APPLICATION = 0x57656674  # "Weft"
-FORMAT = 1
+FORMAT = 2  # format 1 had no moves
 OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 
 _TABLES = """
@@ -45,9 +48,20 @@ CREATE TABLE heard(link INTEGER NOT NULL, about INTEGER NOT NULL, item INTEGER N
 CREATE TABLE dead(seat INTEGER NOT NULL, offset INTEGER NOT NULL, attempts INTEGER NOT NULL, reason TEXT NOT NULL,
     at INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY(seat, offset)) STRICT;
 """
+_MOVES = """
+CREATE TABLE move(session INTEGER NOT NULL, side INTEGER NOT NULL, epoch INTEGER NOT NULL, peer TEXT NOT NULL,
+    start INTEGER NOT NULL, cut INTEGER NOT NULL, got INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY(session, side, epoch)) STRICT;
+"""
 
 Upgrade = Callable[[sqlite3.Connection], None]  # from one format to the next, within a transaction
-UPGRADES: Mapping[int, Upgrade] = {}  # by the format it starts from; format 1 is the first
+
+
+def _add_moves(connection: sqlite3.Connection) -> None:
+    connection.execute(_MOVES)
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: _add_moves}  # by the format it starts from; format 1 is the first
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
@@ -89,12 +103,12 @@ def _set_up(connection: sqlite3.Connection, settings: list[str], touch: bool = F
 def is_new(connection: sqlite3.Connection) -> bool:
     """Whether nothing was ever stored."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    return not tables and _pragma(connection, "user_version") == 0
+    return not tables and pragma(connection, "user_version") == 0
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make the tables, within a transaction of the caller."""
-    for statement in _TABLES.split(";\n"):
+    for statement in (_TABLES + _MOVES).split(";\n"):
         if statement.strip():
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id={APPLICATION}")
@@ -103,8 +117,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 def check_format(connection: sqlite3.Connection, path: Path) -> int:
     """The format of a log. Raises LogError for what is not a log, or a newer one."""
-    found = _pragma(connection, "user_version")
-    if _pragma(connection, "application_id") != APPLICATION or found < 1:
+    found = pragma(connection, "user_version")
+    if pragma(connection, "application_id") != APPLICATION or found < 1:
         raise LogError(f"{path} is not a Weft log")
     if found > FORMAT:
         raise LogError(f"{path} was written by a newer Weft (format {found}, known {FORMAT}); update Weft")
@@ -113,7 +127,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> int:
 
 def upgrade(connection: sqlite3.Connection, steps: Mapping[int, Upgrade] = UPGRADES, to: int = FORMAT) -> int:
     """Bring an older format up to date in place, each step in a transaction of its own. Returns how many there were."""
-    begun = found = _pragma(connection, "user_version")
+    begun = found = pragma(connection, "user_version")
     while found < to:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -128,6 +142,28 @@ def upgrade(connection: sqlite3.Connection, steps: Mapping[int, Upgrade] = UPGRA
     return found - begun
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors of SQLite, and of a damaged database, as LogError."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> LogError:
+    """What is raised for an error of SQLite while reading."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+        return LogFullError(f"{path} cannot be opened: the disk is full")
+    return LogError(f"{path} cannot be read: {error}; check it with 'weft log verify'")
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """A number that SQLite keeps."""
     (value,) = connection.execute(f"PRAGMA {name}").fetchone()
     return int(value)
+
+
+def used_pages(connection: sqlite3.Connection) -> int:
+    """The pages that are not free."""
+    return pragma(connection, "page_count") - pragma(connection, "freelist_count")

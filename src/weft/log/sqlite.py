@@ -1,41 +1,144 @@
-"""The log on disk. Laws: `commit` returns when its groups are on the disk; an error of the disk is never retried.
+"""The log on disk: the writer, and its readers.
 
 SQLite in WAL mode: one connection writes and checkpoints, and syncs at every commit; others only read. After a failed
 write or sync nobody knows what the disk holds: the kernel may have dropped what it could not write, and a second sync
-would succeed without it. So the log then refuses everything, and what is true is found out by the next `open`.
+would succeed without it. So an error of the disk is never retried: the log then refuses everything, and what is true is
+found out by the next `open`. No read blocks the writer or holds back its checkpoints for longer than a few groups.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.errors import LogError, LogFailedError, LogFullError
-from weft.log.base import DeadRow, Group, Offset, SeatId, State, StoredGroup
-from weft.log.data_directory import DirectoryLock
-from weft.log.group_codec import GroupRow, encode_group
-from weft.log.identity import IdentityFile
-from weft.log.row_codec import put_meta, store_changes
-from weft.log.row_reader import put_tip, read_state, read_tip
-from weft.log.row_rules import check_groups
-from weft.log.schema import DATABASE
-from weft.log.sqlite_reader import SqliteReader, pragma, used_pages
+from weft.log.base import DeadRow, Group, Offset, SeatId, State, check_groups
+from weft.log.codec import COLUMNS, SEATS_ONLY, GroupReader, GroupRow, encode_group
+from weft.log.data_directory import DirectoryLock, IdentityFile
+from weft.log.rows import put_meta, put_tip, read_dead, read_state, read_tip, store_changes
+from weft.log.schema import DAMAGE, DATABASE, open_reader, pragma, reading, unreadable, used_pages
 
 CHECKPOINT = 1 << 23  # bytes in the WAL with which a commit has to wait for a checkpoint
 EARLY = 1 << 19  # bytes in the WAL that are worth a checkpoint while nobody waits
 VACUUM = 256  # pages given back to the file system in one call of trim, at most
+_CHANGES = attrgetter("changes")
 _INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REJECTED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_BUSY}
+_BYTES, _ROWS = 1 << 22, 64  # fetched at a time
+
+
+class SqliteReader(GroupReader):
+    """A connection that only reads, in any thread. A group that was committed before a call is seen by it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.directory = path, path.parent
+        self._ended = ""  # why nothing is accepted any more
+        self._one_reads = Lock()
+        with reading(path):
+            self._reader = open_reader(path)
+
+    def find(self, at: int) -> Offset:
+        """The offset of the first event whose group has this time or a later one, or the next offset.
+
+        Cost: O(log of the number of offsets) lookups.
+        """
+        return self._search(lambda group: group[1] >= at)
+
+    def find_size(self, size: int) -> Offset:
+        """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
+        with self._reading():
+            spare = read_tip(self._reader)[1] - size
+        return self._search(lambda group: group[2] - group[3] >= spare)
+
+    def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
+        """Dead letters of a seat above an offset, by offset."""
+        with self._reading():
+            return read_dead(self._reader, seat, after, limit)
+
+    def size(self) -> int:
+        """The bytes in use; pages that are free are not counted."""
+        with self._reading():
+            return used_pages(self._reader) * pragma(self._reader, "page_size")
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._one_reads:
+            self._reader.close()
+
+    def _fetch_seats(self, first: Offset) -> tuple[list[GroupRow], Offset]:
+        """Some groups without their bodies, and the next offset."""
+        with self._reading():
+            statement = f"SELECT {SEATS_ONLY} FROM grp WHERE first >= ? ORDER BY first LIMIT {_ROWS}"
+            rows = self._reader.execute(statement, (self._begin(first),)).fetchall()
+            return [*map(GroupRow._make, rows)], read_tip(self._reader)[0].next
+
+    def _begin(self, first: Offset) -> int:
+        """Where the group begins that has this offset; the offset itself if none has it."""
+        before = "SELECT first, n FROM grp WHERE first <= ? ORDER BY first DESC LIMIT 1"
+        nearest, n = self._reader.execute(before, (first,)).fetchone() or (first, 0)
+        return int(nearest if nearest + n > first else first)
+
+    def _fetch(self, first: Offset, limit: int) -> list[GroupRow]:
+        """Some groups, beginning with the one that has the first event from an offset on."""
+        rows, number, size = list[GroupRow](), 0, 0
+        with self._reading():
+            statement = f"SELECT {COLUMNS} FROM grp WHERE first >= ? ORDER BY first"
+            cursor = self._reader.execute(statement, (self._begin(first),))
+            for row in map(GroupRow._make, cursor):
+                rows.append(row)
+                number += row.n
+                size += row.size
+                if number >= limit or size >= _BYTES or len(rows) >= _ROWS:
+                    break
+            cursor.close()
+        return rows
+
+    def _search(self, late: Callable[[tuple[int, int, int, int]], bool]) -> Offset:
+        """The offset of the first group that is late, where all after a late one are; else the next offset."""
+        statement = (
+            "SELECT first, at, total, length(seats) + length(origins) + length(heads) + length(payloads) FROM grp"
+            " WHERE first >= ? ORDER BY first LIMIT 1"
+        )
+        with self._reading():
+            high = int(read_tip(self._reader)[0].next)
+            low = self._reader.execute("SELECT min(first) FROM grp").fetchone()[0] or high
+            while low < high:  # the answer lies in [low, high]
+                middle = (low + high) // 2
+                group = self._reader.execute(statement, (middle,)).fetchone()
+                if group is None or late(group):
+                    high = middle
+                else:
+                    low = group[0] + 1
+            group = self._reader.execute(statement, (low,)).fetchone()
+            return Offset(group[0]) if group is not None else read_tip(self._reader)[0].next
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One thread at a time, one state of the log, and errors of SQLite as errors of logs."""
+        self._check_alive()
+        with self._one_reads:
+            try:
+                self._reader.execute("BEGIN")
+                try:
+                    yield
+                finally:
+                    self._reader.execute("ROLLBACK")  # nothing was written
+            except DAMAGE as error:
+                raise unreadable(self.path, error) from error
+
+    def _check_alive(self) -> None:
+        if self._ended:
+            raise LogFailedError(f"the log in {self.directory} cannot be used: {self._ended}")
 
 
 class LogFiles(NamedTuple):
-    """What a log holds open."""
+    """The open files of a log."""
 
     directory: Path
     connection: sqlite3.Connection
@@ -43,14 +146,14 @@ class LogFiles(NamedTuple):
     identity: IdentityFile
 
 
-class SqliteLog:
+class SqliteLog(SqliteReader):
     """A log in a directory of its own; `weft.log.opening.open_log` opens it.
 
     `quota` bounds the database in bytes; the WAL comes on top of it, with a little more than CHECKPOINT bytes.
     """
 
     def __init__(self, files: LogFiles, log_id: str, incarnation: int, quota: int | None = None) -> None:
-        self.directory = files.directory
+        super().__init__(files.directory / DATABASE)
         self.log_id = log_id
         self.incarnation = incarnation
         self._connection = connection = files.connection
@@ -58,13 +161,11 @@ class SqliteLog:
         self._identity = files.identity
         self._tip, self._total = read_tip(connection)
         self._wal = 0  # bytes since the last checkpoint, about
-        self._ended = ""  # why nothing is accepted any more
         self._page_size = pragma(connection, "page_size")
         self._most_pages = None if quota is None else max(1, quota // self._page_size)
         self._reserve = 0 if self._most_pages is None else max(16, self._most_pages // 16)
         if self._most_pages is not None:
             connection.execute(f"PRAGMA max_page_count={self._most_pages}").fetchall()
-        self._reader = SqliteReader(self.directory / DATABASE)
 
     # -- what a log does -----------------------------------------------------------------------------
 
@@ -75,16 +176,17 @@ class SqliteLog:
             return read_state(self._connection, self.log_id, self.incarnation)
 
     def commit(self, groups: Sequence[Group]) -> None:
-        """Store the groups, in order, in one transaction. On return they are durable. Raises as `Log` says."""
-        self._check_alive()
+        """Store the groups, in order, in one transaction. On return they are durable. Raises as `Log.commit` does."""
+        if self._ended:
+            self._check_alive()
         tip = check_groups(groups, self._tip)
         total, rows = self._total, list[GroupRow]()
         for group in groups:
             if group.events is not None:
                 rows.append(encode_group(group.at, group.events, total))
                 total = rows[-1].total
-        changes = [change for group in groups for change in group.changes]
-        if rows:
+        changes = [*chain.from_iterable(map(_CHANGES, groups))]
+        if rows and self._most_pages is not None:
             self._check_quota(rows)
         with self._transaction():
             if rows:
@@ -103,39 +205,9 @@ class SqliteLog:
 
     def checkpoint(self) -> None:
         """Move what was committed from the WAL to the database, if there is enough of it."""
-        self._check_alive()
-        if self._wal >= EARLY:
+        if self._wal >= EARLY or self._ended:
+            self._check_alive()
             self._checkpoint()
-
-    def read(self, first: Offset, limit: int) -> Iterator[StoredGroup]:
-        """The stored events from offset `first` on, at most `limit` of them, whole or cut groups, in order."""
-        self._check_alive()
-        return self._reader.read(first, limit)
-
-    def find(self, at: int) -> Offset:
-        """The offset of the first event whose group has this time or a later one, or the next offset."""
-        self._check_alive()
-        return self._reader.find(at)
-
-    def find_size(self, size: int) -> Offset:
-        """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
-        self._check_alive()
-        return self._reader.find_size(size)
-
-    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
-        """The first offset from `first` on of an event that any of these seats gets, or where to go on."""
-        self._check_alive()
-        return self._reader.seek(seats, first, limit)
-
-    def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
-        """Dead letters of a seat above an offset, by offset."""
-        self._check_alive()
-        return self._reader.dead(seat, after, limit)
-
-    def size(self) -> int:
-        """The bytes in use; pages that are free are not counted."""
-        self._check_alive()
-        return self._reader.size()
 
     def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups that lie below an offset, at most `most`, the oldest first. Returns how many events.
@@ -156,7 +228,12 @@ class SqliteLog:
                 put_tip(self._connection, self._tip, self._total)
         self._wal += 8 * self._page_size
         if 4 * pragma(self._connection, "freelist_count") > pragma(self._connection, "page_count"):
-            self._give_back()
+            try:  # a script, since it runs the statement to its end; `execute` would stop after one page
+                self._connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({VACUUM}); COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                raise self._failure(error) from error
+            self._wal += VACUUM * self._page_size
         if self._wal >= CHECKPOINT:
             self._checkpoint()
         return removed
@@ -172,30 +249,16 @@ class SqliteLog:
                 self._checkpoint("TRUNCATE")
         finally:
             self._ended = "it is closed"
-            self._reader.close()
+            super().close()
             self._connection.close()  # nothing happens if it failed: it is closed already
             self._identity.close()
             self._lock.release()
 
     # -- parts ---------------------------------------------------------------------------------------
 
-    def _give_back(self) -> None:
-        """Give free pages back to the file system."""
-        try:  # a script, since it runs the statement to its end; `execute` would stop after one page
-            self._connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({VACUUM}); COMMIT")
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise self._failure(error) from error
-        self._wal += VACUUM * self._page_size
-
-    def _check_alive(self) -> None:
-        if self._ended:
-            raise LogFailedError(f"the log in {self.directory} cannot be used: {self._ended}")
-
     def _check_quota(self, rows: Sequence[GroupRow]) -> None:
         """Raise LogFullError if events do not fit, while some pages are left for changes of state."""
-        if self._most_pages is None:
-            return
+        assert self._most_pages is not None
         needed = sum(row.size // (self._page_size - 64) + 2 for row in rows)
         if used_pages(self._connection) + needed > self._most_pages - self._reserve:
             raise LogFullError(

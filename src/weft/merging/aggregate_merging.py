@@ -1,5 +1,5 @@
-"""Merging of the filters that neighbours are told (thesis 8.3.3, 8.4). Laws: with perfect mergers, each neighbour is
-told filters that let through exactly what the unmerged ones would; the structure itself is not changed.
+"""Merging of the filters that neighbours are told (thesis 8.3.3, 8.4). With perfect mergers, each neighbour is told
+filters that let through exactly what the unmerged ones would. The structure itself is not changed.
 
 Filters with equal forwards sets are merged once for all neighbours in the set. A neighbour is then told the results of
 all sets that it belongs to, except those that another of them covers (Equation 8.1). If filters whose forwards sets

@@ -1,6 +1,6 @@
-"""Very many filters merged at once. Laws: a merger matches every event that its components and the filters it covers
-match, and without a budget no others; every filter is in exactly one merger; every merger can be written as text and
-parsed again.
+"""Very many filters merged at once. A merger matches every event that its components and the filters it covers match,
+and without a budget no others. Every filter is in exactly one merger. Every merger can be written as text and parsed
+again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Merging inside a structure (thesis 8.3.1, 8.3.2). Laws: only filters of the same interface merge (Definition 8.1);
-filters are added and discarded as if nothing merged; the structure lets through what it would without merging.
+"""Merging inside a structure (thesis 8.3.1, 8.3.2). Only filters of the same interface merge (Definition 8.1). Filters
+are added and discarded as if nothing merged. The structure lets through what it would without merging.
 
 The six rules hold for each interface. A filter that another filter or merger of the interface covers is removed from
 the structure and remembered (rules 1 to 4), and it returns when the covering one is removed (rule 5). A merger that is

@@ -1,5 +1,5 @@
-"""The parts that neighbours are told, found by covering and by mergeability. Laws: an item keeps its identity as long
-as something of the same canonical form is told; a change never adds what it also drops.
+"""The parts that neighbours are told, found by covering and by mergeability. An item keeps its identity as long as
+something of the same canonical form is told. A change never adds what it also drops.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from weft.order.node import Node, Roots
 from weft.order.relation import Relation
 
 T = TypeVar("T")
+
+DEEP = 64  # levels of a merger, above which it may be a chain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +31,7 @@ class MergePart(Generic[T]):
     """A filter, or a merger of two parts, and what it covers. A part without an owner is a whole, and is told."""
 
     __slots__ = (
-        *("breadth", "covered", "false", "ghost", "item", "key", "kind", "live", "made"),
+        *("breadth", "covered", "deep", "false", "ghost", "height", "item", "key", "kind", "leaves", "live", "made"),
         *("node", "owner", "parts", "signatures", "thing", "waste"),
     )
 
@@ -46,6 +48,9 @@ class MergePart(Generic[T]):
         self.waste: float = waste + sum(part.waste for part in parts)  # upper bound, as a share of all events
         self.false: float = sum(part.false for part in parts)  # false positives that were counted
         self.live: int = sum(part.live for part in parts) if parts else 1  # its filters that are still wanted
+        self.deep: int = max(part.deep for part in parts) if parts else DEEP
+        self.height: int = 1 + max(part.height for part in parts) if parts else 0
+        self.leaves: int = sum(part.leaves for part in parts) if parts else 1  # the filters that it is made of
         self.breadth: float | None = None  # None until it is computed
         self.ghost = False  # a filter that is no longer wanted, in a merger that stays for a while
         self.signatures: tuple[Hashable, ...] = ()

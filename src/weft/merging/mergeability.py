@@ -1,5 +1,5 @@
-"""Which two filters merge, and into what (thesis 8.3.1, Appendix A). Laws: a merger covers both; a perfect merger
-matches nothing else; what imperfect mergers add stays within a budget.
+"""Mergeability: which two filters merge, and into what (thesis 8.3.1, Appendix A). A merger covers both. A perfect
+merger matches nothing else. What imperfect mergers add stays within a budget.
 
 Two boxes merge perfectly only if they differ in at most one attribute (Definition A.2). Candidates are therefore found
 by signatures (all of the filter except one attribute, for each attribute), not by trying every pair.
@@ -106,6 +106,10 @@ class Merging(Generic[T]):
         """How much a thing lets through, as a basis for the choice."""
         return 0.0 if self._breadth is None else self._breadth(made)
 
+    def size(self, made: Any) -> int:  # noqa: ARG002 - for subclasses
+        """How many intervals, points and patterns a thing has, where that is known."""
+        return 0
+
     def room(self, items: int, spent: float) -> float:  # noqa: ARG002
         """What may still be added while this many items are told that have already added `spent`."""
         return 0.0
@@ -182,6 +186,10 @@ class FilterMerging(Merging[Region]):
         """Its share of the domain. Where that cannot be measured, a filter with fewer attributes is broader."""
         share = self.share(made)
         return -min(len(box.sets) for box in made.form.boxes) if share is None else share
+
+    def size(self, made: Boxed) -> int:
+        """How many intervals, points and patterns it has."""
+        return _pieces(made.form)
 
     def share(self, made: Boxed) -> float | None:
         """Its share of the domain, or None if the schema cannot measure it."""

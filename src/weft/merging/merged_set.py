@@ -1,6 +1,5 @@
-"""Sets of filters in which several can be told as one (thesis 8.3, 8.5). Laws: the items told let through everything
-that the set matches, and with perfect mergers nothing else; a merger is removed with its components; an empty set tells
-nothing.
+"""Sets of filters in which several can be told as one (thesis 8.3, 8.5). The items told let through everything that the
+set matches, and with perfect mergers nothing else. A merger is removed with its components. An empty set tells nothing.
 
 A merger keeps the two parts that it was made of, filters or mergers (CO), and whatever else it covers (CV). When a
 component is removed, only the mergers on the way up from it dissolve, and what they contained is told or merged again.
@@ -14,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from weft.errors import OptionError
-from weft.merging.merge_parts import MergeChange, MergeItem, MergePart, ToldParts
+from weft.merging.merge_parts import DEEP, MergeChange, MergeItem, MergePart, ToldParts
 from weft.merging.mergeability import Merged, Merging
 from weft.order.relation import Relation
 
@@ -178,7 +177,45 @@ class MergedSet(Generic[T]):
                 return
             other, merged, _ = chosen
             self._told.withdraw(other)
-            part = MergePart(merged.thing, self.relation, (other, part), merged.waste)
+            part = self._joined(other, part, merged)
+
+    def _joined(self, other: MergePart[T], part: MergePart[T], merged: Merged[T]) -> MergePart[T]:
+        """The merger of a whole and a part.
+
+        Where one filter after another was merged with a whole, as adjacent intervals are, it has become a chain, and
+        removing a filter would dissolve all that were added later. So the top of a deep chain is merged in pairs first:
+        the height of a perfect merger stays about logarithmic, for one more merger an addition, amortised.
+        """
+        if other.height >= other.deep and not merged.waste:
+            rest, tops, covered = _top(other)
+            if len(tops) >= DEEP // 2:
+                before = [(each, each.owner) for each in (rest, *tops)]
+                beside = self._in_pairs([part, *tops])
+                if beside is not None:
+                    made = MergePart(merged.thing, self.relation, (rest, beside))
+                    made.false, made.deep = other.false + part.false, DEEP
+                    for each in covered:
+                        made.adopt(each)
+                    return made
+                for each, owner in before:
+                    each.owner = owner
+                other.deep = 2 * other.height  # not again with each addition
+        return MergePart(merged.thing, self.relation, (other, part), merged.waste)
+
+    def _in_pairs(self, parts: list[MergePart[T]]) -> MergePart[T] | None:
+        """The perfect merger of parts that follow each other, in as few levels as possible; None if there is none."""
+        while len(parts) > 1:
+            paired = []
+            for one, other in zip(parts[::2], parts[1::2], strict=False):
+                merged = self.merging.merged(other.made, one.made, 0.0)
+                if merged is None or merged.waste:
+                    return None
+                paired.append(MergePart(merged.thing, self.relation, (other, one)))
+                sizes = [self.merging.size(each.made) for each in (paired[-1], other, one)]
+                if sizes[0] > max(sizes[1:]):  # they do not touch, and might merge better with others
+                    return None
+            parts = paired + parts[len(parts) - len(parts) % 2 :]
+        return parts[0]
 
     def _mergers(self, part: MergePart[T]) -> Iterator[tuple[MergePart[T], Merged[T], Any]]:
         room = self.merging.room(len(self._told) + 1, self._told.waste + part.waste)
@@ -276,3 +313,17 @@ class MergedSet(Generic[T]):
 
     def _forget(self, ghost: MergePart[T], key: Hashable) -> None:
         del self._ghosts[ghost], self._filters[key]
+
+
+def _top(whole: MergePart[T]) -> tuple[MergePart[T], list[MergePart[T]], list[MergePart[T]]]:
+    """The part of a chain that is not too high for its filters; what hangs on the chain above it, the latest first; and
+    what the mergers between cover.
+    """
+    tops: list[MergePart[T]] = []
+    covered: list[MergePart[T]] = []
+    rest = whole
+    while rest.height > 2 * rest.leaves.bit_length() and rest.waste == sum(each.waste for each in rest.parts):
+        covered += rest.covered
+        rest, later = rest.parts
+        tops.append(later)
+    return rest, tops, covered

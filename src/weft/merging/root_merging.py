@@ -1,4 +1,4 @@
-"""Merging of a root set (thesis 8.5). Law: the items told let through what the structure does, and with perfect mergers
+"""Merging of a root set (thesis 8.5). The items told let through what the structure does, and with perfect mergers
 nothing else.
 """
 

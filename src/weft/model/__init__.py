@@ -1,4 +1,4 @@
-"""What events look like: values, schemas, events, and their CloudEvents and Arrow forms."""
+"""The model of events: values, schemas, events, and their CloudEvents and Arrow forms."""
 
 from weft.model.batch import batch_from_events as batch_from_events
 from weft.model.batch import events_from_batch as events_from_batch

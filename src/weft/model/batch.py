@@ -1,4 +1,4 @@
-"""Events as Arrow columns, and back. Law: events_from_batch(batch_from_events(e)) has e's attributes.
+"""Events as Arrow columns, and back. `events_from_batch(batch_from_events(e))` has the attributes of e.
 
 Columns come in through the door (see `weft.model.column`), structs flattened with '.'. A value that cannot be an
 attribute's raises EventError, which names the column and the row.
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError
 from weft.model.batch_size import oversized
-from weft.model.column import TypedColumn, columns_of, listed, set_aside
+from weft.model.column import TypedColumn, columns_of, elements_of_column, listed, set_aside
 from weft.model.door import WELL_KNOWN, shown
 from weft.model.event import Event
+from weft.model.lists import AttributeValue
 from weft.model.schema import Attribute, Schema, did_you_mean
 from weft.model.value import Type, Value, from_micros, type_of
 
@@ -84,9 +85,23 @@ def infer_schema(rows: pa.RecordBatch | pa.Table, most_categories: int) -> Schem
     seen: dict[str, _Seen] = {}
     for batch in _batches(rows):
         for name, column in columns_of(batch):
-            if column.type is not None:
-                seen.setdefault(name, _Seen(column.type)).take(column, most_categories)
+            elements = elements_of_column(name, column) if column.lists else column
+            if elements.type is not None:
+                seen.setdefault(name, _Seen(elements.type)).take(elements, most_categories)
     return Schema(tuple(found.attribute(name) for name, found in seen.items()))
+
+
+def list_columns(rows: pa.RecordBatch | pa.Table) -> tuple[frozenset[str], dict[str, int]]:
+    """The attributes of a table that are lists, and those whose lists are ignored, with the number of rows."""
+    lists: set[str] = set()
+    ignored: dict[str, int] = {}
+    for batch in _batches(rows):
+        for name, column in columns_of(batch):
+            if column.ignored:
+                ignored[name] = ignored.get(name, 0) + column.ignored
+            elif column.lists and not column.absent.all():
+                lists.add(name)
+    return frozenset(lists - ignored.keys()), ignored
 
 
 def _batches(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -108,11 +123,11 @@ def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
     payloads = None if payload is None else _payloads(batch, payload)
     seen = batch if payload is None else batch.drop_columns([payload])
     set_aside(oversized(seen), None)
-    cells: dict[str, list[Value | None]] = {}
+    cells: dict[str, list[AttributeValue | None]] = {}
     gaps = np.zeros(batch.num_rows, np.bool_)
     for name, column in columns_of(seen):
         set_aside(column.bad, None)
-        if column.type is not None:
+        if column.type is not None or column.lists:
             cells[name] = listed(column)
             gaps |= column.absent
     keys = list(cells)
@@ -167,8 +182,10 @@ class _Seen:
         return Attribute(name, self.type, low, high, categories=tuple(sorted(self.words or ())) if repeats else ())
 
 
-def _array(name: str, values: list[Value | None], declared: Attribute | None) -> pa.Array[Any]:
+def _array(name: str, values: list[Any], declared: Attribute | None) -> pa.Array[Any]:
     """An attribute's column, of its declared type or of the one type that its values have."""
+    if list in set(map(type, values)):
+        return _list_array(name, values, declared)
     python = set(map(type, values)) - {type(None)}
     if declared is not None:
         kind: Type | None = declared.type
@@ -185,6 +202,20 @@ def _array(name: str, values: list[Value | None], declared: Attribute | None) ->
     if kind is Type.FLOAT and python - {float}:
         values = [_exact_float(name, value) if type(value) is int else value for value in values]
     return _built(name, values, kind)
+
+
+def _list_array(name: str, values: list[Any], declared: Attribute | None) -> pa.Array[Any]:
+    """A column of lists. Raises EventError if some values are lists and others are not."""
+    import numpy as np
+    import pyarrow as pa
+
+    if any(value is not None and type(value) is not list for value in values):
+        raise EventError(f"attribute {name!r} is a list in some events and a value in others; use one of them", name)
+    flat = _array(name, [each for value in values for each in value or ()], declared)
+    lengths = [len(value or ()) for value in values]
+    ends: Any = pa.array(np.cumsum([0, *lengths]), pa.int32(), mask=np.array([*(v is None for v in values), False]))
+    made: pa.Array[Any] = pa.ListArray.from_arrays(ends, flat)
+    return made
 
 
 def _common(name: str, values: list[Value | None]) -> Type | None:

@@ -1,4 +1,4 @@
-"""The limits of events, for whole Arrow batches. Law: a row is refused if it would be refused as an event.
+"""The limits of events, for whole Arrow batches. A row is refused if it would be refused as an event.
 
 A batch that is smaller as a whole than one event may be is not examined further. In a larger one the lengths of strings
 are added up, column by column.
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import EventError
+from weft.model.column import parts_of, run_numbers
 from weft.model.event import too_large
 from weft.model.limits import LIMITS, MAX_DEPTH
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SchemaSize(NamedTuple):
-    """What a schema alone tells of the size of its rows."""
+    """The bound that a schema alone gives for the size of its rows."""
 
     attributes: int
     names: int  # bytes
@@ -50,9 +51,19 @@ def oversized(rows: pa.RecordBatch, size: SchemaSize | None = None) -> Mapping[i
     size = size or SchemaSize.of(rows.schema)
     if size.attributes > LIMITS.attributes:
         return dict.fromkeys(range(len(rows)), too_large(many=True))
-    if size.names + sum([rows.column(at).nbytes for at in size.varying]) <= LIMITS.event or not len(rows):
+    if not len(rows) or size.names + sum([_most_bytes(rows.column(at)) for at in size.varying]) <= LIMITS.event:
         return {}
     return dict.fromkeys((_sizes(rows) > LIMITS.event).nonzero()[0].tolist(), too_large(many=False))
+
+
+def _most_bytes(array: Any) -> int:
+    """At least as many bytes as the strings of any row of a column have."""
+    import pyarrow as pa
+
+    try:
+        return int(array.nbytes)
+    except pa.ArrowNotImplementedError:
+        return LIMITS.event + 1
 
 
 def _leaf_names(name: str, kind: Any, depth: int) -> Iterator[str]:
@@ -82,7 +93,7 @@ def _add(name: str, array: Any, total: npt.NDArray[np.int64]) -> None:
     import pyarrow as pa
 
     if pa.types.is_struct(array.type):
-        for part, child in zip(array.type, array.flatten(), strict=True):
+        for part, child in parts_of(array):
             _add(f"{name}.{part.name}", child, total)
         return
     size = len(name.encode())
@@ -100,7 +111,8 @@ def _lengths(array: Any) -> npt.NDArray[np.int64] | None:
 
     kind, is_a = array.type, pa.types
     if is_a.is_run_end_encoded(kind):
-        return _lengths(pc.call_function("run_end_decode", [array]))
+        words = _lengths(array.values)
+        return None if words is None or not len(words) else words[np.minimum(run_numbers(array), len(words) - 1)]
     if is_a.is_dictionary(kind):
         words = _lengths(array.dictionary)
         if words is None or not len(words):
@@ -108,7 +120,10 @@ def _lengths(array: Any) -> npt.NDArray[np.int64] | None:
         present = array.is_valid().to_numpy(zero_copy_only=False)
         return np.where(present, words[array.indices.fill_null(0).to_numpy()], 0)
     if is_a.is_string_view(kind):
-        array = array.cast(pa.large_string())
+        try:
+            array = array.cast(pa.large_string())
+        except pa.ArrowException:  # an older Arrow cannot, or it is not UTF-8, which is found out elsewhere
+            return np.array([0 if text is None else len(text) for text in array.cast(pa.binary_view()).to_pylist()])
     elif not is_a.is_string(kind) and not is_a.is_large_string(kind):
         return None
     lengths: npt.NDArray[np.int64] = pc.call_function("binary_length", [array]).fill_null(0).to_numpy().astype(np.int64)

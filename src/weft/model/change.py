@@ -1,4 +1,4 @@
-"""How a set changes. Law: the drops come first, then the adds; so what is in both is replaced."""
+"""The change of a set. Drops come first, then adds, so what is in both is replaced."""
 
 from __future__ import annotations
 

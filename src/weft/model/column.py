@@ -1,4 +1,4 @@
-"""Arrow columns through the door. Law: a column means what `as_value` makes of its values, one by one.
+"""Arrow columns converted to attributes. A column means what `as_value` makes of its values, one by one.
 
 A column is converted whole: int64, float64, bool, microseconds or str objects, and where a value is absent. Values that
 are no attribute's are set aside by row, with the reason; whoever reads the column decides what becomes of these rows.
@@ -20,11 +20,13 @@ from weft.model.door import (
     not_unicode,
     out_of_time,
     time_of_text,
+    too_long,
     untestable,
     wrong_type,
 )
-from weft.model.limits import MAX_DEPTH
-from weft.model.value import INT_MAX, MICROS_MAX, MICROS_MIN, Type, Value
+from weft.model.limits import LIMITS, MAX_DEPTH
+from weft.model.lists import AttributeValue
+from weft.model.value import INT_MAX, MICROS_MAX, MICROS_MIN, Type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,15 +42,18 @@ Reasons = Mapping[int, EventError]
 
 
 class TypedColumn(NamedTuple):
-    """A column as numpy has it: int64, float64, bool, microseconds or str objects. No type: all absent.
+    """A column as numpy has it: int64, float64, bool, microseconds or str objects. No type: all absent, or lists.
 
-    `bad` has the rows whose value cannot be an attribute's, with the reason; these are absent too.
+    `bad` has the rows whose value cannot be an attribute's, with the reason; these are absent too. Of `lists`, which no
+    ordinary test sees, the values are lists.
     """
 
     type: Type | None
     values: npt.NDArray[Any]
     absent: npt.NDArray[np.bool_]
     bad: Reasons = MappingProxyType({})
+    lists: bool = False
+    ignored: int = 0  # lists of mappings or of lists, which are absent
 
 
 def as_column(name: str, array: pa.Array[Any]) -> TypedColumn:
@@ -61,6 +66,8 @@ def as_column(name: str, array: pa.Array[Any]) -> TypedColumn:
     """
     column = _read(name, array)
     fixed = WELL_KNOWN.get(name)
+    if column.lists and fixed is not None:
+        return _without(column._replace(lists=False), ~column.absent, wrong_type(name, "a list"))
     if fixed is None or column.type is None or column.type is fixed:
         return column
     if name == "time" and column.type is Type.STRING:
@@ -127,12 +134,12 @@ def set_aside(bad: Reasons, aside: dict[int, EventError] | None) -> None:
         aside.setdefault(row, error)
 
 
-def listed(column: TypedColumn) -> list[Value | None]:
+def listed(column: TypedColumn) -> list[AttributeValue | None]:
     """The values of a column as Python has them; None where there is none."""
     import numpy as np
 
     if column.type is Type.TIMESTAMP:
-        listed: list[Value | None] = [_EPOCH + since for since in column.values.view("m8[us]").tolist()]
+        listed: list[AttributeValue | None] = [_EPOCH + since for since in column.values.view("m8[us]").tolist()]
     else:
         listed = column.values.tolist()
     for i in np.flatnonzero(column.absent).tolist():
@@ -140,11 +147,16 @@ def listed(column: TypedColumn) -> list[Value | None]:
     return listed
 
 
-def value_of_scalar(name: str, scalar: Any) -> Value | None:
+def value_of_scalar(name: str, scalar: Any) -> AttributeValue | None:
     """The value of an Arrow scalar. Raises EventError."""
     import pyarrow as pa
 
-    column = as_column(name, pa.repeat(scalar, 1))
+    if is_uuid(scalar.type):
+        scalar = pa.scalar(None if not scalar.is_valid else str(scalar.as_py()), pa.string())
+    try:
+        column = as_column(name, pa.repeat(scalar, 1))
+    except (TypeError, pa.ArrowNotImplementedError):  # Arrow cannot repeat it, such as a map
+        raise untestable(name, str(scalar.type)) from None
     for error in column.bad.values():
         raise error
     return listed(column)[0]
@@ -159,24 +171,73 @@ def _leaves(name: str, array: Any, depth: int) -> Iterator[tuple[str, Any]]:
         return
     if depth > MAX_DEPTH:
         raise EventError(f"column {name[:40]!r} is nested deeper than {MAX_DEPTH} levels; use the payload", name)
-    for part, child in zip(array.type, array.flatten(), strict=True):
+    for part, child in parts_of(array):
         yield from _leaves(f"{name}.{part.name}" if name and part.name else "", child, depth + 1)
 
 
+def parts_of(array: Any) -> Iterator[tuple[Any, Any]]:
+    """The fields of a struct column, and their columns. Where a struct is NULL, its fields are.
+
+    Runs have no place for the struct's own NULLs, and Arrow forgets these: such a part becomes a dictionary.
+    """
+    import pyarrow as pa
+
+    for part, child in zip(array.type, array.flatten(), strict=True):
+        if array.null_count and pa.types.is_run_end_encoded(part.type):
+            numbers: Any = pa.array(run_numbers(child), mask=_nulls(array))
+            yield part, pa.DictionaryArray.from_arrays(numbers, child.values, safe=False)
+        else:
+            yield part, child
+
+
+def is_text(kind: Any) -> bool:
+    """Whether the values of an Arrow type are strings, however they are stored, or always NULL."""
+    import pyarrow as pa
+
+    is_a = pa.types
+    if is_a.is_dictionary(kind) or is_a.is_run_end_encoded(kind):
+        return is_text(kind.value_type)
+    return is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind) or is_a.is_null(kind)
+
+
+def run_numbers(array: Any) -> npt.NDArray[np.int64]:
+    """For each row of a run-end encoded column, the position of its value among `array.values`."""
+    import numpy as np
+
+    ends = array.run_ends.to_numpy()
+    return np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
+
+
 def _read(name: str, array: Any) -> TypedColumn:
-    """The column by its Arrow type alone."""
+    """The column by its Arrow type alone. A type that Arrow itself cannot read is refused by its name."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    try:
+        return _read_by_type(name, array)
+    except pa.ArrowNotImplementedError:
+        nothing = TypedColumn(None, np.zeros(len(array), np.object_), np.zeros(len(array), np.bool_))
+        return _without(nothing, ~nothing.absent, untestable(name, str(array.type)))
+
+
+def _read_by_type(name: str, array: Any) -> TypedColumn:
+    import numpy as np
+    import pyarrow as pa
 
     kind, is_a = array.type, pa.types
+    if is_uuid(kind):
+        array = pa.array([None if each is None else str(each) for each in array.to_pylist()], pa.string())
+        kind = array.type
     if is_a.is_float64(kind) and not array.null_count:  # the most frequent one, without copies
         numbers = array.to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
         return TypedColumn(Type.FLOAT, numbers, np.isnan(numbers))
     if is_a.is_dictionary(kind):
         return _of_dictionary(name, array)
     if is_a.is_run_end_encoded(kind):
-        return _read(name, pc.call_function("run_end_decode", [array]))
+        words, at, none = _read(name, array.values), run_numbers(array), np.zeros(len(array), np.bool_)
+        if len(at) and at.max() >= len(words.values):  # there are fewer runs than it says
+            return _without(TypedColumn(None, np.zeros(len(array), np.object_), none), ~none, broken_column(name))
+        return _repeated(words, at, none)
     absent = _nulls(array)
     if is_a.is_null(kind):
         return TypedColumn(None, np.zeros(len(array), np.object_), absent)
@@ -195,8 +256,92 @@ def _read(name: str, array: Any) -> TypedColumn:
         return _moments(name, array, kind.unit, absent)
     if is_a.is_date(kind):
         return _moments(name, array, "D" if is_a.is_date32(kind) else "ms", absent)
+    if is_list_type(kind):
+        return _lists(name, array)
     nothing = TypedColumn(None, np.zeros(len(array), np.object_), absent)
     return _without(nothing, ~absent, untestable(name, str(kind)))
+
+
+def is_uuid(kind: Any) -> bool:
+    """Whether the values of an Arrow type are UUIDs, which become text."""
+    return getattr(kind, "extension_name", "") == "arrow.uuid"
+
+
+def is_list_type(kind: Any) -> bool:
+    """Whether the values of an Arrow type are lists; a map is none."""
+    import pyarrow as pa
+
+    is_a = pa.types
+    return bool(
+        is_a.is_list(kind)
+        or is_a.is_large_list(kind)
+        or is_a.is_fixed_size_list(kind)
+        or is_a.is_list_view(kind)
+        or is_a.is_large_list_view(kind)
+    )
+
+
+def _lists(name: str, array: Any) -> TypedColumn:
+    """Lists, each as `as_value` has it: elements are converted as columns are. A list of structs or of lists is absent,
+    unless all its elements are NULL.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    kind, is_a = array.type.value_type, pa.types
+    deep = is_a.is_nested(kind)
+    values: npt.NDArray[Any] = np.full(len(array), None, np.object_)
+    absent, bad = _nulls(array), dict[int, EventError]()
+    if deep:
+        for row, some in enumerate(array.is_valid().to_pylist()):
+            if some and not len(found := array[row].values.drop_null()):
+                values[row] = []
+            elif some and len(found) and len(array[row]) > LIMITS.elements:
+                bad[row] = too_long(name)
+            else:
+                absent[row] = True
+        ignored = int((absent & ~_nulls(array)).sum())
+        return TypedColumn(None, values, absent | _rows_of(bad, len(array)), bad, lists=True, ignored=ignored)
+    try:
+        lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    except (AttributeError, pa.ArrowNotImplementedError):  # of a fixed size, or a view
+        lengths = np.array([0 if each is None else len(each) for each in array.to_pylist()], np.int64)
+    flat = array.flatten()
+    elements = _read(name, flat)
+    if len(flat) != int(lengths.sum()):
+        return _without(TypedColumn(None, values, absent), ~absent, broken_column(name))
+    every, gone = listed(elements), elements.absent
+    some_gone = bool(gone.any())
+    end = 0
+    for row, length in enumerate(lengths.tolist()):
+        begin, end = end, end + length
+        if absent[row]:
+            continue
+        if length > LIMITS.elements:
+            bad[row] = too_long(name)
+        elif some_gone:
+            wrong = next((each for each in range(begin, end) if each in elements.bad), None)
+            if wrong is not None:
+                bad[row] = elements.bad[wrong]
+            values[row] = [value for value in every[begin:end] if value is not None]
+        else:
+            values[row] = every[begin:end]
+    return TypedColumn(None, values, absent | _rows_of(bad, len(array)), bad, lists=True)
+
+
+def elements_of_column(name: str, column: TypedColumn) -> TypedColumn:
+    """The elements of all lists of a column, one after another."""
+    import pyarrow as pa
+
+    return as_column(name, pa.array([each for value in column.values[~column.absent] for each in value]))
+
+
+def _rows_of(bad: Reasons, size: int) -> npt.NDArray[np.bool_]:
+    import numpy as np
+
+    found = np.zeros(size, np.bool_)
+    found[list(bad)] = True
+    return found
 
 
 def _of_dictionary(name: str, array: Any) -> TypedColumn:
@@ -208,10 +353,17 @@ def _of_dictionary(name: str, array: Any) -> TypedColumn:
     if not len(array.dictionary) or outside.any():  # every index is NULL, or some are broken
         nothing = TypedColumn(None, np.zeros(len(array), np.object_), absent)
         return _without(nothing, ~absent, broken_column(name))
+    return _repeated(words, at, absent)
+
+
+def _repeated(words: TypedColumn, at: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> TypedColumn:
+    """The column whose rows are entries of another, except where they are absent."""
+    import numpy as np
+
     bad = {}
     if words.bad:
         bad = {row: words.bad[int(at[row])] for row in np.flatnonzero(~absent).tolist() if int(at[row]) in words.bad}
-    return TypedColumn(words.type, words.values[at], words.absent[at] | absent, bad)
+    return TypedColumn(words.type, words.values[at], words.absent[at] | absent, bad, words.lists)
 
 
 def _nulls(array: Any) -> npt.NDArray[np.bool_]:

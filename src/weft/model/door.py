@@ -1,8 +1,9 @@
-"""The one door for events. Law: a value means the same in a mapping, a row and a column of a table.
+"""The one conversion of users' values to attributes. A value means the same in a mapping, a row and a column of a
+table.
 
 `as_value` decides what becomes of one value, `as_column` of an Arrow column; docs/guides/filters.md has the rules.
-A value that a filter can test becomes one of the five types. A value that says "nothing here" is absent. Anything else
-is a mistake of the caller, and an EventError names the attribute.
+A value that a filter can test becomes one of the five types, or a list of these. A value that says "nothing here" is
+absent, and so is a list of mappings. Anything else is a mistake of the caller, and an EventError names the attribute.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from fractions import Fraction
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
+from uuid import UUID
 
 from weft.errors import EventError
 from weft.model.limits import LIMITS
-from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp, to_micros, type_of
+from weft.model.lists import AttributeValue, ListValue
+from weft.model.value import INT_MAX, INT_MIN, Type, from_micros, parse_timestamp, to_micros, type_of
 
 WELL_KNOWN: Final[Mapping[str, Type]] = MappingProxyType(
     {"id": Type.STRING, "source": Type.STRING, "type": Type.STRING, "time": Type.TIMESTAMP}
@@ -26,6 +29,7 @@ WELL_KNOWN: Final[Mapping[str, Type]] = MappingProxyType(
 _FIXED = frozenset(WELL_KNOWN)
 _PLAIN = frozenset({type(None), bool, int, float, str, datetime})
 _UNCHECKED = frozenset({type(None), bool, float})  # plain, and right whatever they are
+_ELEMENTS = _PLAIN - {type(None)}
 _FIXED_KINDS = {
     name: frozenset({type(None), datetime if fixed is Type.TIMESTAMP else str}) for name, fixed in WELL_KNOWN.items()
 }
@@ -35,14 +39,15 @@ _names: set[str] = set()  # names that were checked, without the well-known ones
 
 
 class PlainEvents(list[dict[str, Any]]):
-    """The attributes of events that have come through the door, one by one: nobody has to look at them again.
+    """The attributes of events that have come through the door, one by one, so that they need not be checked again.
 
     A slice of it is an ordinary list.
     """
 
 
-def as_value(name: str, value: object) -> Value | None:
-    """The value of attribute `name`, exactly of one of the five types; None if it is absent. Raises EventError.
+def as_value(name: str, value: object) -> AttributeValue | None:
+    """The value of attribute `name`, exactly of one of the five types or a list of these; None if it is absent. Raises
+    EventError.
 
     >>> as_value("price", Decimal("9.5")), as_value("price", float("nan")), as_value("day", date(2018, 2, 1))
     (9.5, None, datetime.datetime(2018, 2, 1, 0, 0, tzinfo=datetime.timezone.utc))
@@ -79,9 +84,25 @@ def is_plain(event: Mapping[Any, Any]) -> bool:
         elif kind is datetime:
             if value.tzinfo is not None and value.tzinfo is not UTC:
                 return False
+        elif kind is list:
+            if not _is_plain_list(value):
+                return False
+            size += sum([len(each) for each in value if type(each) is str])
         elif value is not None and kind is not bool:
             return False
     return _is_small(len(event), size)
+
+
+def _is_plain_list(value: list[Any]) -> bool:
+    """Whether a list is what the door would make of it, NaN aside."""
+    kinds = set(map(type, value))
+    if not kinds <= _ELEMENTS or len(value) > LIMITS.elements:
+        return False
+    if str in kinds and not is_unicode("".join([each for each in value if type(each) is str])):
+        return False
+    if int in kinds and not all(INT_MIN <= each <= INT_MAX for each in value if type(each) is int):
+        return False
+    return datetime not in kinds or {each.tzinfo for each in value if type(each) is datetime} <= {UTC}
 
 
 def are_plain(events: Sequence[Mapping[Any, Any]]) -> bool:
@@ -93,6 +114,16 @@ def are_plain(events: Sequence[Mapping[Any, Any]]) -> bool:
         return False
     values = list(chain.from_iterable([event.values() for event in events]))
     kinds = set(map(type, values))
+    most = 1  # values of an attribute
+    if list in kinds:
+        lists = [value for value in values if type(value) is list]
+        elements = list(chain.from_iterable(lists))
+        most = max(1, *map(len, lists))
+        kinds_of_elements = set(map(type, elements))
+        if most > LIMITS.elements or not kinds_of_elements <= _ELEMENTS or datetime in kinds_of_elements:
+            return all(map(is_plain, events))
+        values = [*elements, *[value for value in values if type(value) is not list]]
+        kinds = (kinds - {list}) | kinds_of_elements
     if kinds <= _UNCHECKED:
         return _is_small(len(names), 0)
     if not kinds <= _PLAIN:
@@ -105,12 +136,12 @@ def are_plain(events: Sequence[Mapping[Any, Any]]) -> bool:
         return False
     if str in kinds:
         texts = [value for value in values if type(value) is str]
-        return is_unicode("".join(texts)) and _is_small(len(names), len(names) * max(map(len, texts)))
+        return is_unicode("".join(texts)) and _is_small(len(names), len(names) * most * max(map(len, texts)))
     return _is_small(len(names), 0)
 
 
 def _is_small(attributes: int, size: int) -> bool:
-    """Whether an event of so many attributes and characters is within its limits, however long its names are."""
+    """Whether these numbers of attributes and characters are within the limits, however long the names are."""
     return attributes <= LIMITS.attributes and 8 * max(size, _LONG_NAME * attributes) <= LIMITS.event
 
 
@@ -147,6 +178,11 @@ def wrong_type(name: str, what: str) -> EventError:
 def untestable(name: str, kind: str) -> EventError:
     """The error of a value that no filter can test."""
     return EventError(f"attribute {name!r} is of type {kind}, which filters cannot test; put it in the payload", name)
+
+
+def too_long(name: str) -> EventError:
+    """The error of a list that is too long."""
+    return EventError(f"attribute {name!r} is a list of more than {LIMITS.elements:,} values; use the payload", name)
 
 
 def beyond_int(name: str) -> EventError:
@@ -247,11 +283,11 @@ def _instant(name: str, value: Any) -> datetime | None:
         return value
     if value != value:  # noqa: PLR0124 - pandas' NaT is a datetime
         return None
-    if value.utcoffset() is None:
-        value = value.replace(tzinfo=UTC)
     try:
+        if value.utcoffset() is None:
+            value = value.replace(tzinfo=UTC)
         return from_micros(to_micros(value))
-    except OverflowError:
+    except (OverflowError, ValueError):  # pandas has other years
         raise out_of_time(name) from None
 
 
@@ -259,8 +295,85 @@ def _midnight(_: str, value: Any) -> datetime:
     return datetime(value.year, value.month, value.day, tzinfo=UTC)
 
 
-def _other(name: str, value: Any) -> Value | None:
+def _uuid(_: str, value: UUID) -> str:
+    return str(value)
+
+
+def _list(name: str, values: Any) -> ListValue | None:
+    """The values of a list, without NULL; None if there is a mapping or a list in it."""
+    kept: ListValue = []
+    for count, value in enumerate(values):
+        if count >= LIMITS.elements:
+            raise too_long(name)
+        if isinstance(value, Mapping) or is_list(value):
+            if getattr(value, "is_valid", True) is False:  # a NULL of Arrow
+                continue
+            return None
+        element = _CONVERTERS.get(type(value), _other)(name, value)
+        if isinstance(element, list):
+            return None
+        if element is not None:
+            kept.append(element)
+    return kept
+
+
+def _set(name: str, values: Any) -> ListValue | None:
+    """The values of a set, in an order that every process agrees on."""
+    if len(values) > LIMITS.elements:
+        raise too_long(name)
+    kept = _list(name, values)
+    return None if kept is None else sorted(kept, key=repr)
+
+
+def is_ignored(value: object) -> bool:
+    """Whether a value is a list of mappings or of lists, which is ignored: no filter can test it.
+
+    >>> is_ignored([{"a": 1}]), is_ignored(["a"]), is_ignored([])
+    (True, False, False)
+    """
+    if not is_list(value):
+        return False
+    try:
+        return as_value("", value) is None
+    except EventError:
+        return False
+
+
+def is_list(value: object) -> bool:
+    """Whether a value is a list of any kind: a list, tuple or set, or a one-dimensional array of numpy or Arrow.
+
+    >>> is_list(["a"]), is_list("a"), is_list(b"a")
+    (True, False, False)
+    """
+    return isinstance(value, list | tuple | set | frozenset) or _is_array(value)
+
+
+def _is_array(value: object) -> bool:
+    whose = type(value).__module__.partition(".")[0]
+    if whose == "numpy":
+        return len(getattr(value, "shape", ())) >= 1
+    return whose in ("pyarrow", "polars", "pandas") and (
+        hasattr(value, "to_pylist") or hasattr(value, "to_list") or type(value).__name__ in _LIST_SCALARS
+    )
+
+
+_LIST_SCALARS = frozenset(
+    ("ListScalar", "LargeListScalar", "FixedSizeListScalar", "ListViewScalar", "LargeListViewScalar")
+)
+
+
+def _array(name: str, value: Any) -> ListValue | None:
+    if hasattr(value, "as_py"):
+        return _list(name, value.values) if value.is_valid else None
+    if type(value).__module__.startswith("numpy"):
+        return _list(name, value) if value.ndim == 1 else None
+    return _list(name, value)
+
+
+def _other(name: str, value: Any) -> AttributeValue | None:
     """Subclasses of the known types; scalars of numpy, pandas and Arrow, none of which is imported here."""
+    if _is_array(value):
+        return _array(name, value)
     for base, convert in _CONVERTERS.items():  # bool comes before int, and datetime before date
         if isinstance(value, base):
             return convert(name, value)
@@ -285,7 +398,7 @@ def _other(name: str, value: Any) -> Value | None:
     raise untestable(name, what)
 
 
-_CONVERTERS: dict[type, Callable[[str, Any], Value | None]] = {
+_CONVERTERS: dict[type, Callable[[str, Any], AttributeValue | None]] = {
     type(None): _as_it_is,
     bool: _as_it_is,
     str: _text,
@@ -295,4 +408,9 @@ _CONVERTERS: dict[type, Callable[[str, Any], Value | None]] = {
     date: _midnight,
     Decimal: _quotient,
     Fraction: _quotient,
+    UUID: _uuid,
+    list: _list,
+    tuple: _list,
+    set: _set,
+    frozenset: _set,
 }

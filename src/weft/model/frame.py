@@ -1,4 +1,4 @@
-"""Batches in every form that users have them. Law: a table of any library says what its rows would say one by one.
+"""Batches in every form that users have them. A table of any library means what its rows would mean one by one.
 
 A batch is an Arrow RecordBatch or Table, a DataFrame of pandas or Polars, anything else that exports Arrow data, or an
 iterable of events. Neither pandas nor Polars is imported here; their frames are recognised by what they offer.
@@ -7,10 +7,12 @@ iterable of events. Neither pandas nor Polars is imported here; their frames are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError
-from weft.model.door import shown
+from weft.model.column import is_list_type
+from weft.model.door import as_value, is_list, shown
 from weft.model.event import Event
 
 if TYPE_CHECKING:
@@ -73,9 +75,29 @@ def _of_pandas(frame: Any) -> Any:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise EventError(f"there are two columns named {str(twice)!r}; rename one", str(twice))
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        made = pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        made = None
+    objects = [place for place, kind in enumerate(frame.dtypes) if kind.kind == "O"]
+    if made is None or any(_is_changed(frame.iloc[:, place], made.schema.field(place).type) for place in objects):
         return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    return made
+
+
+def _is_changed(cells: Any, kind: Any) -> bool:
+    """Whether Arrow may have made other values of Python's objects: a timestamp of a number, or a number of a bool."""
+    import pyarrow as pa
+
+    lists = is_list_type(kind)
+    element = kind.value_type if lists else kind
+    if not (pa.types.is_floating(element) or pa.types.is_timestamp(element) or pa.types.is_date(element)):
+        return False
+    values = chain.from_iterable(cell for cell in cells if is_list(cell)) if lists else cells
+    try:
+        kept = [each for each in values if as_value("", each) is not None]
+    except EventError:
+        return True
+    return len({float if type(each) is int else type(each) for each in kept}) > 1
 
 
 def _of_polars(frame: Any) -> Any:

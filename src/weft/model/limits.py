@@ -1,4 +1,4 @@
-"""Every limit of Weft in one place. Law: no legal filter or event costs more than these figures allow.
+"""Every limit of Weft in one place. No legal filter or event costs more than these figures allow.
 
 `LIMITS` holds for the whole process. Whoever runs the process may raise a figure before the first filter is read:
 
@@ -47,6 +47,7 @@ class Limits:
     # events
     attributes: int = 4096  # of an event
     event: int = 1024 * 1024  # bytes of an event's names and strings; the payload does not count
+    elements: int = 10_000  # of a list in an event
 
 
 LIMITS: Final = Limits()

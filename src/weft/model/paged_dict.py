@@ -1,5 +1,5 @@
-"""A dictionary by number that never grows as a whole. Law: it holds what a dict would hold; to add an entry takes the
-time of one page at most.
+"""A dictionary by number that never grows as a whole. It holds what a dict would hold; adding an entry takes at most
+the time of one page.
 
 A dict of 100,000 entries that grows moves all of them in one call, which takes milliseconds, and the dictionaries of a
 broker grow together, because they have an entry for each subscription. Here, entries are in pages by their number. Keys

@@ -1,4 +1,4 @@
-"""How a long run says where it is."""
+"""The progress of a long run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files that somebody else may have written. Law: only a regular file of a bounded size is read, never a pipe or a
-device, which may have no end.
+"""Files that somebody else may have written. Only a regular file of a bounded size is read, never a pipe or a device,
+which may have no end.
 """
 
 from __future__ import annotations

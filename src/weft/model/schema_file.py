@@ -1,4 +1,4 @@
-"""Schemas as files. Laws: what is written is read back; whatever is wrong is named with its file and place.
+"""Schemas as files. What is written is read back. Whatever is wrong is named with its file and place.
 
 [attributes.magnitude]
 type = "float"

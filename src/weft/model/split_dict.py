@@ -1,4 +1,4 @@
-"""A dictionary that never grows as a whole, by any hashable key. Law: it holds what a dict would hold, in no order.
+"""A dictionary that never grows as a whole, by any hashable key. It holds what a dict would hold, in no order.
 
 A dict of 87,000 entries that grows moves all of them in one call and touches five megabytes of new memory, which took
 up to 18 ms. Here, entries are in parts by the hash of their keys, and each part grows alone. Keys that are numbers and

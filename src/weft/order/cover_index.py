@@ -1,5 +1,5 @@
-"""Boxes by covering: those around, within and meeting a box, among very many. Laws: an answer contains every box that
-truly qualifies; if both sides are exact, it contains no other.
+"""Boxes by covering: those around, within and meeting a box, among very many. An answer contains every box that truly
+qualifies. If both sides are exact, it contains no other.
 
 A box is a row of ends on axes, with one axis per attribute and type. Rows are stored in runs, each a balanced tree over
 all ends (the logarithmic method): a full buffer and every run that is not larger are combined into a new run. No call

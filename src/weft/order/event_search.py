@@ -1,6 +1,6 @@
 """Matching on the covering order (thesis 3.7): an event is compared only with the children of filters that it matches.
-Laws: every interface that wants the event is found; with a bound, some interfaces may be found that do not want it, but
-none is missed.
+Every interface that wants the event is found. With a bound, some interfaces may be found that do not want it, but none
+is missed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The covering relation of filters, with an index for filters that are boxes. Law: it gives the result of `covers` for
-every node, but compares a filter with only a few of very many.
+"""The covering relation of filters, with an index for filters that are boxes. It gives the result of `covers` for every
+node, but compares a filter with only a few of very many.
 """
 
 from __future__ import annotations

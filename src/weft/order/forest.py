@@ -1,4 +1,4 @@
-"""Poset-derived forests (thesis 3.3): each filter is placed below one that covers it. Law: siblings are incomparable
+"""Poset-derived forests (thesis 3.3): each filter is placed below one that covers it. Siblings are incomparable
 (sibling purity), so the roots are the minimal cover, whatever the order of insertion.
 """
 

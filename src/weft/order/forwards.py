@@ -1,6 +1,6 @@
-"""Forwards sets (thesis 3.2.1, 3.5): which filters each neighbour must be told. Laws: if exact, the filters forwarded
-to a neighbour are the minimal cover of what all others want (Theorem 3.1); if approximate, they are that and at most a
-few more.
+"""Forwards sets (thesis 3.2.1, 3.5): the filters that each neighbour must be told. If exact, the filters forwarded to a
+neighbour are the minimal cover of what all others want (Theorem 3.1). If approximate, they are that and at most a few
+more.
 
 By Equation 3.1, a neighbour is not told a filter that only it wants, nor one that is covered by another filter that it
 is told. A filter that others cover is therefore forwarded only if a single neighbour wants all of those, and only to

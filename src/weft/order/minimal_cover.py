@@ -1,5 +1,5 @@
-"""The minimal cover of very many filters at once. Laws: every filter that is left out is proven to be covered by one
-that is kept; among filters that are boxes, none is kept that another one covers.
+"""The minimal cover of very many filters at once. Every filter that is left out is proven to be covered by one that is
+kept. Among filters that are boxes, none is kept that another one covers.
 
 Rows are partitioned by the axes that they bound: a box covers only rows that bound all of its own axes. Each part is
 one tree of `kernels.dominance`, searched for each row in turn. A covered row is removed at once, so that nothing is

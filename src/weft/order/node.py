@@ -1,5 +1,5 @@
-"""A filter's position in a covering order. Laws: a node covers everything below it; siblings are visited smallest
-subtree first (thesis 3.4), and of the roots only those whose kind can matter (thesis 6.3).
+"""A filter's position in a covering order. A node covers everything below it. Siblings are visited smallest subtree
+first (thesis 3.4), and of the roots only those whose kind can matter (thesis 6.3).
 """
 
 from __future__ import annotations

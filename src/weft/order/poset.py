@@ -1,6 +1,6 @@
-"""The filters poset of Siena (thesis 3.2): every node knows its immediate predecessors and successors. Law: a path
-leads down from one node to another only if the first covers the second; if covering is transitive, there is a path
-whenever covering is proven.
+"""The filters poset of Siena (thesis 3.2): every node knows its immediate predecessors and successors. A path leads
+down from one node to another only if the first covers the second; if covering is transitive, there is a path whenever
+covering is proven.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Rate control on the covering order (thesis 3.8). Laws: a larger rate covers a smaller one; each filter has its own
-counter, so an exhausted filter is not sent while those below it are still examined.
+"""Rate control on the covering order (thesis 3.8). A larger rate covers a smaller one. Each filter has its own counter,
+so an exhausted filter is not sent while those below it are still examined.
 
 The thesis skips everything below an exhausted filter, which loses events (erratum): twenty events with x = 1 exhaust (x
 > 0, 20 per second), and the first event with x = 101 would not reach (x > 100, 10 per second).

@@ -1,5 +1,5 @@
-"""The things that are ordered, and how two of them compare. Laws: `covers` is True only when proven; it need not be
-transitive; every comparison is counted.
+"""The relation of what is ordered: how two things compare. `covers` is True only when proven. It need not be
+transitive. Every comparison is counted.
 
 A structure finds the position of a new thing among its nodes through a `Standing`. The plain one compares with node
 after node, from the roots down (thesis 3.2.2, 3.3). For filters that are boxes, it queries an index once

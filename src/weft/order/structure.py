@@ -1,5 +1,5 @@
-"""What posets and forests have in common: nodes by canonical form, the root set, and interfaces. Laws: every node has
-at least one interface; the root set covers everything; `add` and `discard` return how the root set changed.
+"""The common part of posets and forests: nodes by canonical form, the root set, and interfaces. Laws: every node has at
+least one interface; the root set covers everything; `add` and `discard` return how the root set changed.
 """
 
 from __future__ import annotations

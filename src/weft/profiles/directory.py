@@ -1,6 +1,6 @@
-"""A directory of profiles with a lifetime, and of continuous queries (thesis 6.7). Laws: every change of either side,
-and of the clock, reports exactly the pairs that it made appear and vanish; a profile is present from its start until
-just before its end.
+"""A directory of profiles with a lifetime, and of continuous queries (thesis 6.7). Every change of either side, and of
+the clock, reports exactly the pairs that it made appear and vanish. A profile is present from its start until just
+before its end.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from weft.errors import EventError, FilterError, SchemaError
 from weft.model.schema import Schema
 from weft.order.filter_relation import FilterRelation
 from weft.profiles.double_forest import DoubleForest
-from weft.profiles.profile_forest import Identity
+from weft.profiles.profile_forest import ProfileKey
 
 ProfileId = tuple[str, str]  # source and id
-Pair = tuple[Identity, ProfileId]  # a query and a profile
+Pair = tuple[ProfileKey, ProfileId]  # a query and a profile
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
     """Tells a query that a profile appeared or vanished."""
 
-    query: Identity
+    query: ProfileKey
     profile: ProfileId
     appeared: bool
 
@@ -56,7 +56,7 @@ class Directory:
         self._indexed = indexed
         self._filters = FilterRelation(schema)
         self._forests: dict[Meeting, DoubleForest[Region]] = {}
-        self._meetings: dict[Identity, Meeting] = {}  # of queries
+        self._meetings: dict[ProfileKey, Meeting] = {}  # of queries
         self._profiles: dict[ProfileId, Profile] = {}  # present now, or still to start
         self._moments: list[tuple[float, int, Profile]] = []  # a heap of future starts and ends
         self._sequence = count()
@@ -67,7 +67,9 @@ class Directory:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def add_query(self, identity: Identity, region: Region, meeting: Meeting = Meeting.COVERING) -> list[Notification]:
+    def add_query(
+        self, identity: ProfileKey, region: Region, meeting: Meeting = Meeting.COVERING
+    ) -> list[Notification]:
         """Add a query. It replaces one with the same identity, and only the difference is reported."""
         self._filters.make(region)  # raises before anything changes
         before = self._seen_by(identity)
@@ -77,7 +79,7 @@ class Directory:
         after = self._seen_by(identity)
         return _told(((identity, one) for one in before - after), ((identity, one) for one in after - before))
 
-    def discard_query(self, identity: Identity) -> list[Notification]:
+    def discard_query(self, identity: ProfileKey) -> list[Notification]:
         """Remove a query. A missing one changes nothing."""
         before = self._seen_by(identity)
         self._drop_query(identity)
@@ -150,7 +152,7 @@ class Directory:
             for identity, node in forest.queries.held.items()
             if node.thing is not None and not self._asks(identity, node.thing, meeting)
         ]
-        known: list[Identity] = [one.identity for one in profiles if one.identity in self._profiles]
+        known: list[ProfileKey] = [one.identity for one in profiles if one.identity in self._profiles]
         known += [identity for identity, *_ in queries if identity in self._meetings]
         if known:
             raise FilterError(f"{known[0]!r} means two different things; rename it in one directory before merging")
@@ -159,11 +161,11 @@ class Directory:
 
     # -- queries --------------------------------------------------------------------------------------
 
-    def profiles_of(self, query: Identity) -> set[ProfileId]:
+    def profiles_of(self, query: ProfileKey) -> set[ProfileId]:
         """The profiles that match a query now."""
         return self._seen_by(query)
 
-    def queries_of(self, profile: ProfileId) -> set[Identity]:
+    def queries_of(self, profile: ProfileId) -> set[ProfileKey]:
         """The queries that a profile matches now."""
         return self._seers_of(profile)
 
@@ -213,19 +215,19 @@ class Directory:
         for forest in self._forests.values():
             forest.discard_profile(identity)
 
-    def _drop_query(self, identity: Identity) -> None:
+    def _drop_query(self, identity: ProfileKey) -> None:
         meeting = self._meetings.pop(identity, None)
         if meeting is not None:
             self._forests[meeting].discard_query(identity)
 
-    def _seen_by(self, query: Identity) -> set[ProfileId]:
+    def _seen_by(self, query: ProfileKey) -> set[ProfileId]:
         meeting = self._meetings.get(query)
         return set() if meeting is None else cast("set[ProfileId]", self._forests[meeting].profiles_of(query))
 
-    def _seers_of(self, profile: ProfileId) -> set[Identity]:
+    def _seers_of(self, profile: ProfileId) -> set[ProfileKey]:
         return {query for forest in self._forests.values() for query in forest.queries_of(profile)}
 
-    def _asks(self, query: Identity, region: Region, meeting: Meeting) -> bool:
+    def _asks(self, query: ProfileKey, region: Region, meeting: Meeting) -> bool:
         """Whether this query is already present, unchanged."""
         if self._meetings.get(query) is not meeting:
             return False

@@ -1,5 +1,5 @@
-"""Profiles and queries in two forests, and which match (thesis, chapter 6). Laws, where `covers` is True only when
-proven and `overlaps` is False only when disproved:
+"""Profiles and queries in two forests, and which match (thesis, chapter 6). If `covers` is True only when proven and
+`overlaps` is False only when disproved, the following holds:
 
 by covering, every pair that `covers` proves is present, and every pair present is truly contained, because it is proven
 or follows from proven pairs; by overlap, every pair that truly overlaps is present, and none that `overlaps` disproves.
@@ -29,7 +29,7 @@ from weft.order.filter_relation import FilterRelation
 from weft.order.node import Node
 from weft.order.relation import Relation
 from weft.profiles.pairs import PROFILES, QUERIES, BitPairs, Flags, ProfilePairs, TopPairs, slots_of
-from weft.profiles.profile_forest import PLACEHOLDER, Asks, Follow, Identity, Side, identities
+from weft.profiles.profile_forest import PLACEHOLDER, Asks, Follow, ProfileKey, Side, identities
 
 T = TypeVar("T")
 
@@ -107,19 +107,19 @@ class DoubleForest(Generic[T]):
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def add_profile(self, thing: T, identity: Identity) -> None:
+    def add_profile(self, thing: T, identity: ProfileKey) -> None:
         """Add a profile. Raises FilterError if the identity already exists."""
         self._add(PROFILES, thing, identity)
 
-    def add_query(self, thing: T, identity: Identity) -> None:
+    def add_query(self, thing: T, identity: ProfileKey) -> None:
         """Add a query. Raises FilterError if the identity already exists."""
         self._add(QUERIES, thing, identity)
 
-    def discard_profile(self, identity: Identity) -> None:
+    def discard_profile(self, identity: ProfileKey) -> None:
         """Remove a profile. A missing one is not an error."""
         self._discard(PROFILES, identity)
 
-    def discard_query(self, identity: Identity) -> None:
+    def discard_query(self, identity: ProfileKey) -> None:
         """Remove a query. A missing one is not an error."""
         self._discard(QUERIES, identity)
 
@@ -152,15 +152,15 @@ class DoubleForest(Generic[T]):
 
     # -- queries --------------------------------------------------------------------------------------
 
-    def queries_of(self, profile: Identity) -> set[Identity]:
+    def queries_of(self, profile: ProfileKey) -> set[ProfileKey]:
         """The queries that a profile matches; empty if it is missing. Cost: O(queries / 8 + answer)."""
         return self._answer(PROFILES, profile)
 
-    def profiles_of(self, query: Identity) -> set[Identity]:
+    def profiles_of(self, query: ProfileKey) -> set[ProfileKey]:
         """The profiles that match a query; empty if it is missing. Cost: O(profiles / 8 + answer)."""
         return self._answer(QUERIES, query)
 
-    def pairs(self) -> set[tuple[Identity, Identity]]:
+    def pairs(self) -> set[tuple[ProfileKey, ProfileKey]]:
         """Every query with every profile that matches it."""
         return {(query, profile) for query in self.queries.held for profile in self.profiles_of(query)}
 
@@ -196,13 +196,13 @@ class DoubleForest(Generic[T]):
 
     # -- matching -------------------------------------------------------------------------------------
 
-    def _add(self, side: int, thing: T, identity: Identity) -> None:
+    def _add(self, side: int, thing: T, identity: ProfileKey) -> None:
         forest = self._sides[side]
         if identity in forest.held:
             raise FilterError(f"{identity!r} already exists; discard it first")
         forest.held[identity] = self._take(side, thing, identity)
 
-    def _take(self, side: int, thing: T, identity: Identity) -> Node[T]:
+    def _take(self, side: int, thing: T, identity: ProfileKey) -> Node[T]:
         forest = self._sides[side]
         node, new = forest.take(thing, identity)
         if new:
@@ -215,13 +215,13 @@ class DoubleForest(Generic[T]):
             self._pairs.put(side, forest.slots[node], matched)
         return node
 
-    def _discard(self, side: int, identity: Identity) -> None:
+    def _discard(self, side: int, identity: ProfileKey) -> None:
         forest = self._sides[side]
         node = forest.held.pop(identity, None)
         if node is not None:
             forest.release(node, identity, self._pairs, side)
 
-    def _answer(self, side: int, identity: Identity) -> set[Identity]:
+    def _answer(self, side: int, identity: ProfileKey) -> set[ProfileKey]:
         forest, other = self._sides[side], self._sides[1 - side]
         node = forest.held.get(identity)
         if node is None:

@@ -1,4 +1,4 @@
-"""Which profiles match which queries, in both directions (thesis 6.1: M_PQ and M_QP). Law: both directions agree.
+"""Pairs of profiles and queries that match, by profile and by query (thesis 6.1: M_PQ and M_QP). Both directions agree.
 
 Each side numbers its nodes by slots. `BitPairs` stores a bit for every two slots, in both directions: 25 MB for ten
 thousand by ten thousand, regardless of the number of pairs. `TopPairs`, for covering, stores a pair in sets only if the
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from weft.errors import OptionError
 from weft.order.node import Node
 
-Slot = int
+PairSlot = int
 Flags = NDArray[np.bool_]  # by the slots of the other side
 PROFILES, QUERIES = 0, 1
 
 
-class Slots(Protocol):
+class PairSlots(Protocol):
     """The nodes of one side, by slot."""
 
     top: Node[Any]
     nodes: list[Node[Any] | None]
-    slots: dict[Node[Any], Slot]
+    slots: dict[Node[Any], PairSlot]
 
 
 class ProfilePairs(Protocol):
@@ -39,19 +39,19 @@ class ProfilePairs(Protocol):
     def nothing(self, side: int) -> Flags:
         """The flags of a slot without pairs."""
 
-    def matched(self, side: int, slot: Slot) -> Flags:
+    def matched(self, side: int, slot: PairSlot) -> Flags:
         """What a slot is paired with."""
 
-    def shared(self, side: int, slots: Sequence[Slot]) -> Flags:
+    def shared(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What all of the slots, at least one, are paired with."""
 
-    def joined(self, side: int, slots: Sequence[Slot]) -> Flags:
+    def joined(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What any of the slots, at least one, is paired with."""
 
-    def put(self, side: int, slot: Slot, matched: Flags) -> None:
+    def put(self, side: int, slot: PairSlot, matched: Flags) -> None:
         """Set the pairs of a slot that has none yet."""
 
-    def drop(self, side: int, slot: Slot) -> None:
+    def drop(self, side: int, slot: PairSlot) -> None:
         """Remove all pairs of a slot."""
 
 
@@ -76,24 +76,24 @@ class BitPairs:
         """The flags of a slot without pairs."""
         return np.zeros(self._room[1 - side], np.bool_)
 
-    def matched(self, side: int, slot: Slot) -> Flags:
+    def matched(self, side: int, slot: PairSlot) -> Flags:
         """What a slot is paired with. Cost: O(other side / 8)."""
         return _flags(self._bits[side][slot])
 
-    def shared(self, side: int, slots: Sequence[Slot]) -> Flags:
+    def shared(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What all of the slots, at least one, are paired with."""
         return _flags(np.bitwise_and.reduce(self._bits[side][slots], axis=0))
 
-    def joined(self, side: int, slots: Sequence[Slot]) -> Flags:
+    def joined(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What any of the slots, at least one, is paired with."""
         return _flags(np.bitwise_or.reduce(self._bits[side][slots], axis=0))
 
-    def put(self, side: int, slot: Slot, matched: Flags) -> None:
+    def put(self, side: int, slot: PairSlot, matched: Flags) -> None:
         """Set the pairs of a slot that has none yet. Cost: O(other side / 8 + pairs)."""
         self._bits[side][slot] = np.packbits(matched, bitorder="little")
         self._bits[1 - side][np.flatnonzero(matched), slot >> 3] |= np.uint8(1 << (slot & 7))
 
-    def drop(self, side: int, slot: Slot) -> None:
+    def drop(self, side: int, slot: PairSlot) -> None:
         """Remove all pairs of a slot. Cost: as `put`."""
         others = np.flatnonzero(self.matched(side, slot))
         self._bits[1 - side][others, slot >> 3] &= np.uint8(~(1 << (slot & 7)) & 255)
@@ -108,10 +108,10 @@ class TopPairs:
     it. A node that is not linked to the forest stores all of its queries itself.
     """
 
-    def __init__(self, profiles: Slots, room: int = 64) -> None:
+    def __init__(self, profiles: PairSlots, room: int = 64) -> None:
         self._profiles = profiles
         self._room = [room, room]
-        self._pairs: tuple[dict[Slot, set[Slot]], dict[Slot, set[Slot]]] = ({}, {})
+        self._pairs: tuple[dict[PairSlot, set[PairSlot]], dict[PairSlot, set[PairSlot]]] = ({}, {})
 
     def __len__(self) -> int:
         """The number of pairs stored."""
@@ -126,7 +126,7 @@ class TopPairs:
         """The flags of a slot without pairs."""
         return np.zeros(self._room[1 - side], np.bool_)
 
-    def matched(self, side: int, slot: Slot) -> Flags:
+    def matched(self, side: int, slot: PairSlot) -> Flags:
         """What a slot is paired with. Cost: O(answer + nodes above, or below)."""
         flags = self.nothing(side)
         if side == PROFILES:
@@ -140,19 +140,19 @@ class TopPairs:
             flags[[slots[deeper] for deeper in node.below()]] = True
         return flags
 
-    def shared(self, side: int, slots: Sequence[Slot]) -> Flags:
+    def shared(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What all of the slots, at least one, are paired with."""
         flags: Flags = np.all([self.matched(side, slot) for slot in slots], axis=0)
         return flags
 
-    def joined(self, side: int, slots: Sequence[Slot]) -> Flags:
+    def joined(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What any of the slots, at least one, is paired with."""
         flags: Flags = np.any([self.matched(side, slot) for slot in slots], axis=0)
         return flags
 
-    def put(self, side: int, slot: Slot, matched: Flags) -> None:
+    def put(self, side: int, slot: PairSlot, matched: Flags) -> None:
         """Set the pairs of a slot that has none yet."""
-        others: list[Slot] = np.flatnonzero(matched).tolist()
+        others: list[PairSlot] = np.flatnonzero(matched).tolist()
         if side == QUERIES:
             for at in others:
                 node = self._profiles.nodes[at]
@@ -169,7 +169,7 @@ class TopPairs:
         for child in node.children:
             self._part(self._profiles.slots[child], known.union(others))
 
-    def drop(self, side: int, slot: Slot) -> None:
+    def drop(self, side: int, slot: PairSlot) -> None:
         """Remove all pairs of a slot. A profile must be unlinked first and have nothing below it."""
         for other in self._pairs[side].pop(slot, ()):
             self._pairs[1 - side][other].discard(slot)
@@ -184,25 +184,25 @@ class TopPairs:
         for query in self._queries(child):
             self._keep(slot, query)
 
-    def _queries(self, node: Node[Any] | None) -> set[Slot]:
-        found: set[Slot] = set()
+    def _queries(self, node: Node[Any] | None) -> set[PairSlot]:
+        found: set[PairSlot] = set()
         while node is not None and node is not self._profiles.top:
             found |= self._pairs[PROFILES].get(self._profiles.slots[node], set())
             node = next(iter(node.parents), None)
         return found
 
-    def _keep(self, profile: Slot, query: Slot) -> None:
+    def _keep(self, profile: PairSlot, query: PairSlot) -> None:
         self._pairs[PROFILES].setdefault(profile, set()).add(query)
         self._pairs[QUERIES].setdefault(query, set()).add(profile)
 
-    def _part(self, profile: Slot, queries: Iterable[Slot]) -> None:
+    def _part(self, profile: PairSlot, queries: Iterable[PairSlot]) -> None:
         own = self._pairs[PROFILES].get(profile, set())
         for query in own.intersection(queries):
             own.discard(query)
             self._pairs[QUERIES][query].discard(profile)
 
 
-def slots_of(flags: Flags) -> Iterator[Slot]:
+def slots_of(flags: Flags) -> Iterator[PairSlot]:
     """The slots whose flag is set."""
     return iter(np.flatnonzero(flags).tolist())
 

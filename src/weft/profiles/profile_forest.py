@@ -1,5 +1,5 @@
-"""One side of a DoubleForest: profiles or queries in a forest; every node has a slot, every identity a node. Law: a
-walk compares only where neither a bound nor the forest has decided (thesis, Algorithms 11 to 13).
+"""One side of a DoubleForest: profiles or queries in a forest; every node has a slot, every identity a node. A walk
+compares only where neither a bound nor the forest has decided (thesis, Algorithms 11 to 13).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from weft.order.filter_relation import IndexedPlaces
 from weft.order.forest import Forest
 from weft.order.node import Interface, Node, Roots
 from weft.order.relation import Relation
-from weft.profiles.pairs import ProfilePairs, Slot, TopPairs
+from weft.profiles.pairs import PairSlot, ProfilePairs, TopPairs
 
 T = TypeVar("T")
-Identity = Hashable
+ProfileKey = Hashable
 Asks = Callable[[Node[Any]], bool]  # compares the thing that is being matched with a node
 
 
@@ -43,12 +43,12 @@ class Side(Forest[T], Generic[T]):
     def __init__(self, relation: Relation[T], exact: Callable[[Any], bool]) -> None:
         super().__init__(relation)
         self.nodes: list[Node[T] | None] = []
-        self.slots: dict[Node[T], Slot] = {}
-        self.held: dict[Identity, Node[T]] = {}
+        self.slots: dict[Node[T], PairSlot] = {}
+        self.held: dict[ProfileKey, Node[T]] = {}
         self.inexact = 0  # nodes for which comparisons do not always decide
         self.tops: TopPairs | None = None  # notified of every edge, if present
         self._exact = exact
-        self._free: list[Slot] = []
+        self._free: list[PairSlot] = []
         self._taken: Node[T] | None = None
         self._placed = False
 
@@ -59,7 +59,7 @@ class Side(Forest[T], Generic[T]):
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def take(self, thing: T, identity: Identity) -> tuple[Node[T], bool]:
+    def take(self, thing: T, identity: ProfileKey) -> tuple[Node[T], bool]:
         """Add a thing for an identity; returns its node, and whether the node is new."""
         self._taken, self._placed = None, False
         try:
@@ -72,7 +72,7 @@ class Side(Forest[T], Generic[T]):
         assert node is not None
         return node, self._placed
 
-    def release(self, node: Node[T], identity: Identity, pairs: ProfilePairs, side: int) -> None:
+    def release(self, node: Node[T], identity: ProfileKey, pairs: ProfilePairs, side: int) -> None:
         """Remove an identity from a node. The last identity removes the node and its pairs."""
         if len(node.interfaces) > 1:
             node.interfaces.discard(identity)
@@ -117,7 +117,7 @@ class Side(Forest[T], Generic[T]):
 
     # -- walks: the slots that match --------------------------------------------------------------------
 
-    def walk(self, kind: Hashable | None, asks: Asks, upper: bytes, lower: bytes, on: bool) -> list[Slot]:
+    def walk(self, kind: Hashable | None, asks: Asks, upper: bytes, lower: bytes, on: bool) -> list[PairSlot]:
         """The nodes that match, from the roots down. Below a mismatch, the walk continues only if `on` is set."""
         found, slots = [], self.slots
         roots = self.top.children
@@ -134,8 +134,8 @@ class Side(Forest[T], Generic[T]):
         return found
 
     def go_through(
-        self, some: Iterable[Slot], kind: Hashable | None, asks: Asks, lower: bytes, follow: Follow
-    ) -> list[Slot]:
+        self, some: Iterable[PairSlot], kind: Hashable | None, asks: Asks, lower: bytes, follow: Follow
+    ) -> list[PairSlot]:
         """Those of the given nodes that match, wider ones compared first. The rest of `lower` matches, all others do
         not.
 
@@ -183,7 +183,7 @@ class Side(Forest[T], Generic[T]):
         return "\n".join(lines)
 
 
-def identities(node: Node[T]) -> list[Identity]:
+def identities(node: Node[T]) -> list[ProfileKey]:
     """The identities that hold a node, without the placeholder."""
     return [identity for identity in node.interfaces if identity is not PLACEHOLDER]
 

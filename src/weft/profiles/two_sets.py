@@ -1,5 +1,5 @@
-"""Profiles and queries in two plain sets: every addition is compared with all of the other side (thesis 6.8.1). Law:
-the pairs are those that `covers` proves, or that `overlaps` does not disprove. This is the baseline for DoubleForest.
+"""Profiles and queries in two plain sets: every addition is compared with all of the other side (thesis 6.8.1). The
+pairs are those that `covers` proves, or that `overlaps` does not disprove. This is the baseline for DoubleForest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from weft.algebra.profile import Meeting
 from weft.errors import FilterError, OptionError
 from weft.order.relation import Relation
 from weft.profiles.pairs import PROFILES, QUERIES
-from weft.profiles.profile_forest import Identity
+from weft.profiles.profile_forest import ProfileKey
 
 T = TypeVar("T")
 
@@ -39,34 +39,34 @@ class TwoSets(Generic[T]):
         self.relation = relation
         self.meeting = meeting
         self._overlap = overlaps
-        self._made: tuple[dict[Identity, Any], dict[Identity, Any]] = ({}, {})
-        self._matched: tuple[dict[Identity, set[Identity]], dict[Identity, set[Identity]]] = ({}, {})
+        self._made: tuple[dict[ProfileKey, Any], dict[ProfileKey, Any]] = ({}, {})
+        self._matched: tuple[dict[ProfileKey, set[ProfileKey]], dict[ProfileKey, set[ProfileKey]]] = ({}, {})
 
-    def add_profile(self, thing: T, identity: Identity) -> None:
+    def add_profile(self, thing: T, identity: ProfileKey) -> None:
         """Add a profile. Raises FilterError if the identity already exists. Cost: O(queries)."""
         self._add(PROFILES, thing, identity)
 
-    def add_query(self, thing: T, identity: Identity) -> None:
+    def add_query(self, thing: T, identity: ProfileKey) -> None:
         """Add a query. Raises FilterError if the identity already exists. Cost: O(profiles)."""
         self._add(QUERIES, thing, identity)
 
-    def discard_profile(self, identity: Identity) -> None:
+    def discard_profile(self, identity: ProfileKey) -> None:
         """Remove a profile. A missing one is not an error."""
         self._discard(PROFILES, identity)
 
-    def discard_query(self, identity: Identity) -> None:
+    def discard_query(self, identity: ProfileKey) -> None:
         """Remove a query. A missing one is not an error."""
         self._discard(QUERIES, identity)
 
-    def queries_of(self, profile: Identity) -> set[Identity]:
+    def queries_of(self, profile: ProfileKey) -> set[ProfileKey]:
         """The queries that a profile matches; empty if it is missing."""
         return set(self._matched[PROFILES].get(profile, ()))
 
-    def profiles_of(self, query: Identity) -> set[Identity]:
+    def profiles_of(self, query: ProfileKey) -> set[ProfileKey]:
         """The profiles that match a query; empty if it is missing."""
         return set(self._matched[QUERIES].get(query, ()))
 
-    def pairs(self) -> set[tuple[Identity, Identity]]:
+    def pairs(self) -> set[tuple[ProfileKey, ProfileKey]]:
         """Every query with every profile that matches it."""
         return {(query, profile) for query, matched in self._matched[QUERIES].items() for profile in matched}
 
@@ -75,7 +75,7 @@ class TwoSets(Generic[T]):
         """The total number of covering and overlap tests."""
         return self.relation.comparisons
 
-    def _add(self, side: int, thing: T, identity: Identity) -> None:
+    def _add(self, side: int, thing: T, identity: ProfileKey) -> None:
         if identity in self._made[side]:
             raise FilterError(f"{identity!r} already exists; discard it first")
         made = self.relation.make(thing)
@@ -85,7 +85,7 @@ class TwoSets(Generic[T]):
         for other in found:
             self._matched[1 - side][other].add(identity)
 
-    def _discard(self, side: int, identity: Identity) -> None:
+    def _discard(self, side: int, identity: ProfileKey) -> None:
         if self._made[side].pop(identity, None) is not None:
             for other in self._matched[side].pop(identity):
                 self._matched[1 - side][other].discard(identity)

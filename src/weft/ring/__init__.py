@@ -1,18 +1,15 @@
 """Peer-to-peer rendezvous: interest is placed on a Chord ring by hashing, and events visit where it may be."""
 
-from weft.ring.chord import ChordNode
-from weft.ring.group_placement import GroupView
+from weft.ring.chord import ChordNode, quiet_ring
+from weft.ring.group_placement import GroupTree, GroupView
 from weft.ring.group_state import GroupRule
-from weft.ring.group_tree import GroupTree
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping, Selection, Semantics
 from weft.ring.load_sharing import Sharing, SharingRule
-from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.ring_settings import RingSettings
-from weft.ring.topic_attribute import TopicAttribute
-from weft.ring.topics import SuperTopics, TopicTree
+from weft.ring.topics import SuperTopics, TopicAttribute, TopicTree
 
 __all__ = [
     "ChordNode",

@@ -1,261 +1,514 @@
-"""The root of topic groups: who is in them, how deep their trees are, how far they are rotated. Laws: a state is copied
-before anybody sees it; a view is replaced only when everything is stored for the next one.
+"""The servers of topic groups: roots, which keep a group's settings and decide on merging, and region servers, which
+know the members of a region (003, 3.2, 3.3). A node is the server of whatever is kept under keys that it answers for,
+and continues what its predecessor had begun. A root's state is copied before any other node sees it.
 
-One change of a group at a time: what is asked for during a change waits, and then becomes one change. A node is the
-root of a group while it serves the host's key, and goes on with what its predecessor had begun. With a `lease`, a
-member that has not registered again for so long is taken for dead; with a `period`, the root looks that often for a
-rotation distance that spreads keys more evenly (003, 4.2.2). Topics of one host share their tree and their members.
+A group changes once at a time: requests during a change wait. With a `lease`, a member that has not registered again
+within that time is considered dead; with a `period`, the root looks that often for a rotation distance that spreads
+sample keys more evenly (003, 4.2.2).
+
+With `merging`, the root of a group asks one of its members once in a period for another topic, and sends its members to
+that topic's root. If the groups are alike, both roots give their topics to the super topic. (The paper probes roots at
+random; groups without a common member are never merged, so that only those that members know of need to be asked.) The
+root of a super topic checks as often whether all of its topics are still alike; if not, it returns each to its own
+root. The state as it was given away is the reference; the root repeats it to the other host's root until that has taken
+it. Cells stay where they are until their members find that they belong elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.errors import RingError
-from weft.ring.group_merging import GroupMerging
-from weft.ring.group_messages import (
+from weft.ring.chord import ChordNode
+from weft.ring.group_placement import GroupTree, GroupView, best_rotation
+from weft.ring.group_state import (
+    GroupId,
+    GroupRule,
+    GroupState,
+    KeyState,
+    RegionState,
+    StateId,
+    StateStore,
+    root_key,
+)
+from weft.ring.groups import Groups
+from weft.ring.identifiers import Key
+from weft.ring.keys_in_hand import KeysInHand
+from weft.ring.messages import NodeRef
+from weft.ring.record_keeper import RingReply
+from weft.ring.rendezvous_messages import (
+    AskTopics,
+    CopyRecords,
     Deregister,
     Elsewhere,
+    Enter,
+    Entered,
     Entrust,
-    FetchViews,
+    Exit,
+    FetchSettings,
+    GrantCells,
     HostRequest,
+    Locate,
+    Located,
     Probe,
+    Probed,
+    RegionRequest,
     Register,
     Renew,
     Reshape,
-    Settle,
-    Shift,
-    Views,
+    Review,
+    RingEffect,
+    RingSend,
+    Settings,
+    TopicRequest,
+    TopicsAre,
+    WorkAnswer,
 )
-from weft.ring.group_placement import GroupView, best_rotation
-from weft.ring.group_references import GroupReferences
-from weft.ring.group_state import GroupId, GroupRule, GroupState, digest_of, members_together, root_key
-from weft.ring.identifiers import Key
-from weft.ring.messages import Address
-from weft.ring.rendezvous_messages import CopyRecords, RingEffect, RingSend
-from weft.ring.requests import Countdown, Then
-
-if TYPE_CHECKING:
-    from weft.ring.rendezvous import RendezvousNode
+from weft.ring.topics import SuperTopics, TopicTree, super_topic
+from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 
 _DISTANCES, _KEYS = 16, 256  # how many rotation distances are tried, with how many keys
+_AGAIN = 10  # periods of merging after which the other root is told again: it may have died with all copies
 
-Change = Callable[[GroupState | None], GroupState | None]
+
+class Granted(NamedTuple):
+    """The first member has all cells."""
 
 
-class _NotHereError(Exception):
-    """The state was given away."""
+class LeaseOver(NamedTuple):
+    """A member has not renewed its lease."""
+
+    member: int
+
+
+class Rotated(NamedTuple):
+    """Another rotation distance spreads keys more evenly."""
+
+    rotation: int
+
+
+class GivenTo(NamedTuple):
+    """The topic is given to another host."""
+
+    host: str
+
+
+Decision = Granted | LeaseOver | Rotated | GivenTo  # of the root itself
+Request = Register | Deregister | Reshape | Entrust | Decision
+
+
+@dataclass(slots=True, eq=False)
+class Changing(RingWork):
+    """A group's next state is being copied to the successors."""
+
+    group: GroupId
+    made: GroupState
+    request: Request
+    reply: RingReply | None
+    ok: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Granting(RingWork):
+    """The first member is given all cells."""
+
+    group: GroupId
+
+
+@dataclass(slots=True, eq=False)
+class TellingMembers(RingWork):
+    """Members and region servers are told of a change."""
+
+
+@dataclass(slots=True, eq=False)
+class Leading(RingWork):
+    """A member leaves its region servers; then its cells are reviewed."""
+
+    member: Key
+    host: str
+
+
+@dataclass(slots=True, eq=False)
+class Entrusting(RingWork):
+    """Another host's root is told that a topic is its own."""
+
+    state_of: GroupState
+
+
+@dataclass(slots=True, eq=False)
+class MergeProbe(RingWork):
+    """A root looks for a group that is like its own."""
+
+    host: str
+    hops: int = 0
+    other: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Filing(RingWork):
+    """A region's state is being copied."""
+
+    reply: RingReply
+    affected: tuple[Key, ...] | None
+    peers: tuple[Key, ...]
 
 
 class GroupRoots:
-    """The groups that a node is the root of, references to others, and copies of others' states."""
+    """The groups that a node is the root of, references to others, and regions that it is the server of."""
 
-    def __init__(self, node: RendezvousNode, rule: GroupRule, rng: np.random.Generator) -> None:
-        self._node, self._rule = node, rule
-        self._space = node.chord.space
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a node that it uses
+        self,
+        chord: ChordNode,
+        table: WorkTable,
+        keys: KeysInHand,
+        states: StateStore,
+        groups: Groups,
+        rule: GroupRule,
+        topics: TopicTree,
+        rng: np.random.Generator,
+    ) -> None:
+        self._chord, self._table, self._keys, self._states = chord, table, keys, states
+        self._groups, self._rule, self._topics, self._rng = groups, rule, topics, rng
+        self._space = chord.space
         rule.tree(self._space, "")  # depth and rotation fit
-        self.states: dict[GroupId, GroupState] = {}
-        self.references = GroupReferences(node, self, rule)
-        self._merging = None if rule.merging is None else GroupMerging(node, self, rule.merging, rng)
-        self._queues: dict[GroupId, deque[tuple[Change, Then]]] = {}
-        self._shifting: dict[GroupId, GroupView] = {}  # changes that this node drives
+        self._queues: dict[GroupId, deque[tuple[Request, RingReply | None]]] = {}
         self._refreshed: dict[GroupId, dict[int, int]] = {}
         self._due: dict[str, int] = {}
+        self._merge_due: dict[str, int] = {}
+        self._told: dict[GroupId, tuple[int, int]] = {}  # serials of references that were taken, and when
+        for kind, step in (
+            (Changing, self._copied),
+            (Granting, self._granted),
+            (TellingMembers, self._told_one),
+            (Leading, self._led),
+            (Entrusting, self._entrusted),
+            (MergeProbe, self._probed_back),
+            (Filing, self._filed),
+        ):
+            table.handle(kind, step)
 
     def _serves(self, host: str) -> bool:
-        return self._node.keys.serves(root_key(self._space, host))
+        return self._keys.serves(root_key(self._space, host))
+
+    def state(self, group: GroupId) -> GroupState | None:
+        """The state of a group, or the reference to another host."""
+        found = self._states.get(StateId("root", root_key(self._space, group.host), (group.host, group.topic)))
+        return found if isinstance(found, GroupState) else None
 
     def parts(self, host: str) -> dict[str, GroupState]:
         """The topics that a host has, in ascending order, if this node is its root. Cost: O(states)."""
-        found = [state for state in self.states.values() if state.host == host and state.entrusted is None]
-        return {state.topic: state for state in sorted(found, key=lambda s: s.topic)} if self._serves(host) else {}
+        if not self._serves(host):
+            return {}
+        found = [s for s in self._states if isinstance(s, GroupState) and s.host == host and s.entrusted is None]
+        return {state.topic: state for state in sorted(found, key=lambda s: s.topic)}
 
-    # -- states move with their keys -------------------------------------------------------------------
+    def _registered(self, host: str) -> set[int]:
+        """Whoever is to be known at the region servers of a host."""
+        found: set[int] = set()
+        for part in self.parts(host).values():
+            found.update(part.members or (() if part.ghost is None else (part.ghost,)))
+        return found
 
-    def within(self, after: int, upto: int) -> tuple[GroupState, ...]:
-        """The states under the keys in (after, upto]."""
-        between = self._space.between
-        return tuple(state for state in self.states.values() if between(state.key, after, upto))
+    # -- requests to a root ----------------------------------------------------------------------------
 
-    def take(self, states: Iterable[GroupState]) -> None:
-        """Have these states, unless there are newer ones."""
-        for state in states:
-            known = self.states.get(state.id)
-            if known is None or known.serial < state.serial:
-                self.states[state.id] = state
-
-    def forget_within(self, after: int, upto: int) -> None:
-        """Another node has these keys now, but for those that it has handed back already."""
-        for state in self.within(after, upto):
-            if not self._node.keys.includes(state.key):
-                del self.states[state.id]
-
-    # -- requests --------------------------------------------------------------------------------------
-
-    def asked(self, sender: Address, message: HostRequest, now: int, answer: Then) -> list[RingEffect]:
+    def asked(self, message: HostRequest, now: int, reply: RingReply) -> list[RingEffect]:
         """A request to the root of a host, which this node is."""
-        if isinstance(message, Entrust):
-            return self.references.take(message, now, answer)
         if isinstance(message, Renew):
-            return answer(self._renewed(message, now), now)
+            return reply.done(ok=self._renewed(message, now))
+        if isinstance(message, Entrust):
+            if message.state.entrusted != message.host:
+                return reply.done(ok=False)
+            return self._request(GroupId(message.host, message.state.topic), message, now, reply)
+        assert isinstance(message, TopicRequest)
         group = GroupId(message.host, message.topic)
-        state = self.states.get(group)
-        if state is None and group.host != group.topic:
-            return [RingSend(sender, Elsewhere(message.token, group.topic))]
-        if state is not None and state.entrusted is not None:
-            return [RingSend(sender, Elsewhere(message.token, state.entrusted))]
+        elsewhere = self._elsewhere(group)
+        if elsewhere is not None:
+            return [RingSend(reply.to, Elsewhere(reply.token, elsewhere))]
         match message:
-            case Register(member=member):
-                self._refreshed.setdefault(group, {})[member] = now
-                return self.change(group, lambda state: self._registered(state, group.topic, member), now, answer)
-            case Deregister(member=member):
-                return self.change(group, lambda state: state and state.without_member(member), now, answer)
-            case Reshape(depth=depth, rotation=rotation):
-                topics = list(self.parts(group.host)) or [group.topic]
-                done = Countdown(len(topics), answer)
-                effects: list[RingEffect] = []
-                for topic in topics:
-                    part = GroupId(group.host, topic)
-                    effects += self.change(part, lambda state: state and state.reshaped(depth, rotation), now, done)
-                return effects
-            case FetchViews(token=token, digest=digest):
-                views = () if state is None else state.views
-                ours = digest_of(views)
-                return [RingSend(sender, Views(token, None) if ours == digest else Views(token, views, ours))]
+            case FetchSettings():
+                return self._settings(group, now, reply)
             case Probe():
-                return [] if self._merging is None else self._merging.probed(sender, message, now)
+                return self._compare(message, now, reply)
+            case Register() | Deregister() | Reshape():
+                if isinstance(message, Register):
+                    self._refreshed.setdefault(group, {})[message.member] = now
+                return self._request(group, message, now, reply)
         raise AssertionError(message)
+
+    def _elsewhere(self, group: GroupId) -> str | None:
+        """The host to ask instead, if the topic is not here."""
+        state = self.state(group)
+        if state is None:
+            return None if group.host == group.topic else group.topic
+        return state.entrusted
+
+    def _settings(self, group: GroupId, now: int, reply: RingReply) -> list[RingEffect]:
+        state = self.state(group)
+        tree = None if state is None else state.tree
+        if tree is None:  # a super topic's own tree is that of its topics
+            tree = next((part.tree for part in self.parts(group.host).values()), None)
+        silent = tuple(self._keys.missing(now)) if tree is None else ()
+        if tree is None and self._keys.learning(root_key(self._space, group.host), now):
+            return reply.done(ok=False)
+        return [RingSend(reply.to, Settings(reply.token, group.host, tree, silent))]
 
     def _renewed(self, message: Renew, now: int) -> bool:
         groups = [GroupId(message.host, topic) for topic in message.topics]
         for group in groups:
-            state = self.states.get(group)
+            state = self.state(group)
             if state is None or state.entrusted is not None or message.member not in state.members:
                 return False
         for group in groups:
             self._refreshed.setdefault(group, {})[message.member] = now
         return True
 
-    def _registered(self, state: GroupState | None, topic: str, member: int) -> GroupState:
-        if state is None:
-            return GroupState.begun(topic, self._rule.tree(self._space, topic), member, remap=self._rule.remap)
-        return state.with_member(member)
-
     # -- changes ---------------------------------------------------------------------------------------
 
-    def change(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
-        """Change a group's state, after earlier changes; not done if the state was given away."""
-
-        def here(state: GroupState | None) -> GroupState | None:
-            if group.host != group.topic if state is None else state.entrusted is not None:
-                raise _NotHereError
-            return change(state)
-
-        return self.enqueue(group, here, now, then)
-
-    def enqueue(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
-        """Change a group's state, after earlier changes, be it a reference or not known yet."""
+    def _request(self, group: GroupId, request: Request, now: int, reply: RingReply | None) -> list[RingEffect]:
+        """Change a group's state, after earlier changes."""
         queue = self._queues.setdefault(group, deque())
-        queue.append((change, then))
+        queue.append((request, reply))
         return self._next_change(group, now) if len(queue) == 1 else []
 
     def _next_change(self, group: GroupId, now: int) -> list[RingEffect]:
         effects: list[RingEffect] = []
         queue = self._queues[group]
         while queue:
-            change, then = queue[0]
-            state = self.states.get(group)
-            done = self._serves(group.host)
-            made = state
-            try:
-                made = change(state) if done else state
-            except RingError:
-                pass  # what cannot be is not done
-            except _NotHereError:
-                done = False
-            if done and made is not None and made != state:
-                return effects + self._copy(made, now)
+            request, reply = queue[0]
+            state = self.state(group)
+            if self._serves(group.host):
+                made = self._made(group, state, request)
+                if made is not None and made != state:
+                    work = Changing(group, made, request, reply)
+                    self._table.begin(work, WorkState.COPYING)
+                    effects += self._copy(work, made, now)
+                    return effects if work.open else [*effects, *self._changed(work, now)]
+                effects += self._answer(group, request, reply, ok=True)
+            else:
+                effects += self._answer(group, request, reply, ok=False)
             queue.popleft()
-            effects += then(done, now)
         del self._queues[group]
         return effects
 
-    def _copy(self, made: GroupState, now: int) -> list[RingEffect]:
-        """Copy a state to the successors; then it holds, if this node is still the root."""
-        group = made.id
+    def _made(self, group: GroupId, state: GroupState | None, request: Request) -> GroupState | None:
+        """The next state; None or the present one if nothing changes."""
+        if isinstance(request, Entrust):
+            given = request.state
+            if state is not None and state.serial > given.serial:
+                return state
+            peers = [part for topic, part in self.parts(group.host).items() if topic != given.topic]
+            tree = peers[0].tree if peers else self._rule.tree(self._space, group.host)
+            return given.taken_by(group.host, tree)
+        if isinstance(request, Register) and state is None:
+            return GroupState.begun(group.topic, self._rule.tree(self._space, group.topic), request.member)
+        if state is None or state.entrusted is not None:
+            return state
+        try:
+            match request:
+                case Register(member=member):
+                    return state.with_member(member)
+                case Deregister(member=member) | LeaseOver(member):
+                    return state.without_member(member)
+                case Reshape(depth=depth, rotation=rotation):
+                    return state.reshaped(depth, rotation)
+                case Rotated(rotation):
+                    return state.reshaped(rotation=rotation)
+                case Granted():
+                    return state.granted_first()
+                case GivenTo(host):
+                    return state.given_to(host)
+        except RingError:
+            return state  # what cannot be is not done
+        raise AssertionError(request)
 
-        def copied(_: bool, now: int) -> list[RingEffect]:
-            serves = self._serves(group.host)
-            if serves:
-                self.take((made,))
-            then = self._queues[group].popleft()[1]
-            effects = then(serves, now)
-            return [*effects, *self._next_change(group, now), *self._go_on(group, now)]
+    def _answer(self, group: GroupId, request: Request, reply: RingReply | None, ok: bool) -> list[RingEffect]:
+        if reply is None:
+            return []
+        state = self.state(group)
+        if ok and isinstance(request, Register) and state is not None and state.entrusted is None:
+            return [RingSend(reply.to, Settings(reply.token, group.host, state.tree))]
+        if ok and state is not None and state.entrusted is not None and not isinstance(request, Entrust):
+            return [RingSend(reply.to, Elsewhere(reply.token, state.entrusted))]
+        return reply.done(ok)
 
-        targets = self._node.keys.copy_targets()
-        done = Countdown(len(targets), copied)
+    def _copy(self, work: RingWork, state: KeyState, now: int) -> list[RingEffect]:
+        message = CopyRecords(NO_TOKEN, (), (state,))
         effects: list[RingEffect] = []
-        for target in targets:
-            effects += self._node.ask(target.address, lambda token: CopyRecords(token, (), (made,)), now, done)
-        return [*effects, *done.start(now)]
+        for target in self._keys.copy_targets(state.key):
+            effects += self._table.ask(work, target, target.address, message, now)
+        for former in self._keys.former_holders():
+            effects += self._table.tell(former.address, message)
+        return effects
 
-    def _go_on(self, group: GroupId, now: int) -> list[RingEffect]:
-        """Go on with what was begun here, or by the root before."""
-        state = self.states.get(group)
-        if state is None or not self._serves(group.host):
+    def _copied(self, work: Changing, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:
+        if part is None:  # it has paused
+            work.to(WorkState.COPYING)
+            work.ok = True
+            effects = self._copy(work, work.made, now)
+            return effects if work.open else [*effects, *self._changed(work, now)]
+        work.ok &= answer is not False
+        return [] if work.open else self._changed(work, now)
+
+    def _changed(self, work: Changing, now: int) -> list[RingEffect]:
+        """The next state is copied; it holds, if this node is still the root."""
+        group, serves = work.group, self._serves(work.group.host)
+        if not work.ok and serves:
+            self._table.pause(work, now)
             return []
-        return (
-            self._drive(group, now) if state.entrusted is None else self.references.hand_on(state, state.entrusted, now)
-        )
+        self._table.end(work)
+        self._queues[group].popleft()
+        effects: list[RingEffect] = []
+        if serves:
+            before, known = self.state(group), self._registered(group.host)
+            self._states.take((work.made,))
+            effects += self._answer(group, work.request, work.reply, ok=True)
+            effects += self._follow(group, before, known, now)
+        else:
+            effects += self._answer(group, work.request, work.reply, ok=False)
+        return [*effects, *self._next_change(group, now)]
 
-    def _drive(self, group: GroupId, now: int) -> list[RingEffect]:
-        """Have everything stored for the next view, then make it hold alone, then have the rest dropped."""
-        state = self.states.get(group)
-        if state is None or state.following is None or self._shifting.get(group) == state.following:
-            return []
-        view, following, topic = state.view, state.following, group.topic
-
-        def current() -> bool:
-            known = self.states.get(group)
-            here = known is not None and known.following == following and known.entrusted is None
-            return here and self._serves(group.host)
-
-        def commit(known: GroupState | None) -> GroupState | None:
-            return known.committed() if known is not None and known.following == following else known
-
-        def shifted(ok: bool, now: int) -> list[RingEffect]:
-            if self._shifting.get(group) == following:
-                del self._shifting[group]
-            return self.change(group, commit, now, committed) if ok and current() else []
-
-        def committed(answer: object, now: int) -> list[RingEffect]:
-            effects: list[RingEffect] = []
-            for place in view.members if answer is True else ():
-                key = Key(place)
-                message = lambda token, key=key: Settle(token, key, topic, following.version)  # noqa: E731
-                effects += self._node.until_done(key, message, lambda *_: [], now, lambda: self._serves(group.host))
+    def _follow(self, group: GroupId, before: GroupState | None, known: set[int], now: int) -> list[RingEffect]:
+        """What follows a change: the first member is granted all cells, others are told, or leave their regions."""
+        effects: list[RingEffect] = []
+        state = self.state(group)
+        assert state is not None
+        effects += self._go_on(state, now)
+        registered = self._registered(group.host)
+        for member in sorted(known - registered) if registered or state.entrusted is not None else ():
+            effects += self._lead_out(group.host, state.tree, Key(member), now)
+        if state.entrusted is not None:
             return effects
+        if (before is None or before.entrusted is not None) and state.serial > 1:  # the topic was given to this host
+            effects += self._tell(group.host, state, None, now)
+        elif before is not None and before.tree != state.tree:
+            effects += self._tell(group.host, state, before.tree, now)
+            for topic, part in self.parts(group.host).items():  # topics of one host share its tree
+                if part.tree != state.tree:
+                    request = Reshape(NO_TOKEN, state.key, group.host, topic, state.tree.depth, state.tree.rotation)
+                    effects += self._request(part.group, request, now, None)
+        return effects
 
-        if not current():
-            return []
-        self._shifting[group] = following
-        done = Countdown(len(view.members), shifted)
+    def _tell(self, host: str, state: GroupState, former: GroupTree | None, now: int) -> list[RingEffect]:
+        """Have the members registered in another tree, and their cells reviewed."""
+        work = TellingMembers()
+        self._table.begin(work, WorkState.ALERTING)
         effects: list[RingEffect] = []
-        for place in view.members:
-            key = Key(place)
-            effects += self._node.until_done(
-                key,
-                lambda token, key=key: Shift(token, key, topic, view, following),  # type: ignore[misc]
-                done,
-                now,
-                current,
-            )
-        return [*effects, *done.start(now)]
+        members = state.members or (() if state.ghost is None else (state.ghost,))
+        for member in members:
+            message = Review(NO_TOKEN, Key(member), host, enter=True, former=former)
+            effects += self._table.errand(work, member, Key(member), message, now, repeat=True)
+        return effects if work.open else self._told_one(work, None, True, now)
+
+    def _told_one(self, work: TellingMembers, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        if not work.open:
+            self._table.end(work)
+        return []
+
+    def _lead_out(self, host: str, tree: GroupTree, member: Key, now: int) -> list[RingEffect]:
+        """A member has left: region servers are told, and then its cells are reviewed."""
+        work = Leading(member, host)
+        self._table.begin(work, WorkState.ENTERING)
+        effects: list[RingEffect] = []
+        for level in range(tree.depth, -1, -1):
+            key = tree.region_server(level, member)
+            message = Exit(NO_TOKEN, key, host, tree, level, member)
+            effects += self._table.errand(work, level, key, message, now, repeat=True)
+        return effects
+
+    def _led(self, work: Leading, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        if work.open:
+            return []
+        if work.state is WorkState.ENTERING:
+            work.to(WorkState.ALERTING)
+            message = Review(NO_TOKEN, work.member, work.host)
+            return self._table.errand(work, "review", work.member, message, now, repeat=True)
+        self._table.end(work)
+        return []
+
+    # -- what was begun --------------------------------------------------------------------------------
+
+    def _go_on(self, state: GroupState, now: int) -> list[RingEffect]:
+        """Go on with what was begun here, or by the root before."""
+        group = state.group
+        if state.entrusted is not None:
+            return self._entrust(state, now)
+        if not state.granted and state.ghost is not None:
+            if any(work.group == group for work in self._table.of(Granting)):
+                return []
+            work = Granting(group)
+            self._table.begin(work, WorkState.GRANTING)
+            first = Key(state.ghost)
+            return self._table.errand(work, first, first, GrantCells(NO_TOKEN, first, group.topic), now)
+        return []
+
+    def _granted(self, work: Granting, part: Key, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        self._table.end(work)
+        if answer is False:
+            return []  # the next tick tries again
+        return self._request(work.group, Granted(), now, None)
+
+    def _entrust(self, state: GroupState, now: int) -> list[RingEffect]:
+        """Tell the root of the host that a topic was given to, unless it knows."""
+        assert state.entrusted is not None
+        serial, since = self._told.get(state.group, (0, 0))
+        merging = self._rule.merging
+        again = merging is not None and state.host == state.topic and now - since >= _AGAIN * merging.period
+        running = any(work.state_of is state for work in self._table.of(Entrusting))
+        if running or (serial == state.serial and not again):
+            return []
+        work = Entrusting(state)
+        self._table.begin(work, WorkState.GRANTING)
+        key = root_key(self._space, state.entrusted)
+        return self._table.errand(work, key, key, Entrust(NO_TOKEN, key, state.entrusted, state), now)
+
+    def _entrusted(self, work: Entrusting, part: Key, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        self._table.end(work)
+        if answer is not False:
+            self._told[work.state_of.group] = work.state_of.serial, now
+        return []
+
+    # -- regions ---------------------------------------------------------------------------------------
+
+    def region(self, message: RegionRequest, now: int, reply: RingReply) -> list[RingEffect]:
+        """A request to the server of a region, which this node is."""
+        tree, key = message.tree, message.key
+        of = (message.host, tree.depth, tree.rotation, message.level)
+        found = self._states.get(StateId("region", key, of))
+        state = found if isinstance(found, RegionState) else RegionState(message.host, tree, message.level, key)
+        if isinstance(message, Locate):
+            if not state.members:
+                return [RingSend(reply.to, Located(reply.token, None))]
+            member, after, upto = tree.place_among(message.level, message.cell, state.members)
+            return [RingSend(reply.to, Located(reply.token, member, after, upto))]
+        if isinstance(message, Enter):
+            made, affected = state.entered(message.member), state.affected_by(message.member)
+        else:
+            assert isinstance(message, Exit)
+            made, affected = state.without(message.member), None
+        if made is state:  # it was known
+            peers = tuple(Key(each) for each in made.members if each != message.member)
+            return reply.done() if affected is None else [RingSend(reply.to, Entered(reply.token, (), peers))]
+        self._states.take((made,))
+        work = Filing(reply, affected, tuple(Key(each) for each in made.members if each != message.member))
+        self._table.begin(work, WorkState.COPYING)
+        effects = self._copy(work, made, now)
+        return effects if work.open else [*effects, *self._filed(work, None, True, now)]
+
+    def _filed(self, work: Filing, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        if answer is False:
+            self._table.end(work)
+            return work.reply.done(ok=False)
+        if work.open:
+            return []
+        self._table.end(work)
+        if work.affected is None:
+            return work.reply.done()
+        return [RingSend(work.reply.to, Entered(work.reply.token, work.affected, work.peers))]
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -263,60 +516,119 @@ class GroupRoots:
         """Time passes: changes go on, silent members are dropped, rotations and hosts are reconsidered."""
         effects: list[RingEffect] = []
         hosts: dict[str, list[GroupState]] = {}
-        for group, state in list(self.states.items()):
-            here = self._node.keys.serves(state.key)
-            if here:
-                effects += self._go_on(group, now)
-            if not here or state.entrusted is not None:
-                self._refreshed.pop(group, None)
+        for state in self._states:
+            if not isinstance(state, GroupState):
                 continue
-            hosts.setdefault(group.host, []).append(state)
-            if self._rule.lease is not None:
-                effects += self._drop_silent(state, now, self._rule.lease)
-        self._due = {host: due for host, due in self._due.items() if host in hosts}
-        for parts in hosts.values():
+            if not self._keys.serves(state.key):
+                self._refreshed.pop(state.group, None)
+                continue
+            effects += self._go_on(state, now)
+            if state.entrusted is None:
+                hosts.setdefault(state.host, []).append(state)
+                if self._rule.lease is not None:
+                    effects += self._drop_silent(state, now, self._rule.lease)
+        for host, parts in hosts.items():
             parts.sort(key=lambda part: part.topic)
-            effects += [*self._share(parts, now), *self._rotate(parts[0], now)]
-        return effects if self._merging is None else [*effects, *self._merging.tick(hosts, now)]
-
-    def _share(self, parts: list[GroupState], now: int) -> list[RingEffect]:
-        """Topics of one host store for each other, by the tree of the first."""
-        effects: list[RingEffect] = []
-        tree, everyone = parts[0].tree, members_together(parts)
-        for part in parts:
-            if (part.tree, part.together) != (tree, everyone) and part.id not in self._queues:
-                effects += self.change(part.id, lambda state: state and state.sharing(tree, everyone), now, _nothing)
+            effects += self._rotate(host, parts, now)
+        if self._rule.merging is not None:
+            effects += self._merge(hosts, self._rule.merging, now)
         return effects
-
-    def _rotate(self, state: GroupState, now: int) -> list[RingEffect]:
-        period = self._rule.period
-        if period is None or not state.members or now < self._due.setdefault(state.host, now + period):
-            return []
-        self._due[state.host] = now + period
-        distance = self._best_rotation(state)
-        return self.change(state.id, lambda state: state and state.reshaped(rotation=distance), now, _nothing)
 
     def _drop_silent(self, state: GroupState, now: int, lease: int) -> list[RingEffect]:
-        refreshed = self._refreshed.setdefault(state.id, {})
+        refreshed = self._refreshed.setdefault(state.group, {})
+        silent = [member for member in state.members if refreshed.setdefault(member, now) + lease < now]
         effects: list[RingEffect] = []
-        for member in state.members:
-            if refreshed.setdefault(member, now) + lease < now:
-                del refreshed[member]
-                effects += self.change(
-                    state.id,
-                    lambda s, member=member: s and s.without_member(member),  # type: ignore[misc]
-                    now,
-                    _nothing,
-                )
+        for member in silent:
+            del refreshed[member]
+            effects += self._request(state.group, LeaseOver(member), now, None)
+        for member in self._strangers(state):
+            effects += self._lead_out(state.host, state.tree, Key(member), now)
         return effects
 
-    def _best_rotation(self, state: GroupState) -> int:
+    def _strangers(self, state: GroupState) -> list[int]:
+        """Members that the root's region still knows, though they have left: a root died before it was done."""
+        if state.group in self._queues or self._table.count(Leading, TellingMembers):
+            return []
+        tree = state.tree
+        region = self._states.get(
+            StateId("region", tree.region_server(0, 0), (state.host, tree.depth, tree.rotation, 0))
+        )
+        known = set(region.members) if isinstance(region, RegionState) else set()
+        registered = self._registered(state.host)
+        return sorted(known - registered) if registered else []
+
+    def _rotate(self, host: str, parts: Sequence[GroupState], now: int) -> list[RingEffect]:
+        period = self._rule.period
+        members = tuple({member for part in parts for member in part.members})
+        if period is None or not members or now < self._due.setdefault(host, now + period):
+            return []
+        self._due[host] = now + period
         most = self._space.size // self._space.bits
         distances = range(0, most + 1, max(1, most // _DISTANCES))
         keys = range(0, self._space.size, max(1, self._space.size // _KEYS))
-        members = tuple({*state.members, *state.together})
-        return best_rotation(replace(state.view, tree=state.tree, members=members), distances, keys)
+        distance = best_rotation(GroupView(parts[0].tree, members), distances, keys)
+        if distance == parts[0].tree.rotation:
+            return []
+        return self._request(parts[0].group, Rotated(distance), now, None)
 
+    # -- merging ---------------------------------------------------------------------------------------
 
-def _nothing(*_: object) -> list[RingEffect]:
-    return []
+    def _merge(self, hosts: dict[str, list[GroupState]], rule: SuperTopics, now: int) -> list[RingEffect]:
+        """Review the topics of the hosts that this node is the root of, if it is time, and look for more."""
+        effects: list[RingEffect] = []
+        self._merge_due = {host: self._merge_due.get(host, now + rule.period) for host in hosts}
+        for host in [host for host, due in self._merge_due.items() if due <= now]:
+            self._merge_due[host] = now + rule.period
+            parts = {part.topic: part.members for part in hosts[host]}
+            if (len(parts) == 1 and host in parts) or rule.keeps(parts):
+                effects += self._look(host, parts, now)
+            else:
+                for topic in parts:
+                    effects += self._give(GroupId(host, topic), topic, now)
+        return effects
+
+    def _give(self, group: GroupId, host: str, now: int) -> list[RingEffect]:
+        """Give a topic to another host, and keep a reference."""
+        return [] if group.host == host else self._request(group, GivenTo(host), now, None)
+
+    def _look(self, host: str, parts: dict[str, tuple[int, ...]], now: int) -> list[RingEffect]:
+        """Ask any member for any topic."""
+        members = sorted({member for each in parts.values() for member in each})
+        if not members or any(work.host == host for work in self._table.of(MergeProbe)):
+            return []
+        work = MergeProbe(host)
+        self._table.begin(work, WorkState.PROBING)
+        member = Key(members[self._rng.integers(len(members))])
+        return self._table.errand(work, "topics", member, AskTopics(NO_TOKEN), now)
+
+    def _probed_back(self, work: MergeProbe, part: str, answer: WorkAnswer, now: int) -> list[RingEffect]:
+        parts = {topic: state.members for topic, state in self.parts(work.host).items()}
+        if part == "topics" and isinstance(answer, TopicsAre) and parts:
+            others = [topic for topic in answer.topics if topic not in parts]
+            if others:
+                work.other = others[self._rng.integers(len(others))]
+                return self._probe(work, self._groups.host(work.other), parts, now)
+        if isinstance(answer, Elsewhere) and work.hops < _AGAIN and answer.host != work.host:
+            work.hops += 1
+            return self._probe(work, answer.host, parts, now)
+        self._table.end(work)
+        effects: list[RingEffect] = []
+        if isinstance(answer, Probed) and answer.into is not None:
+            for topic in parts:
+                effects += self._give(GroupId(work.host, topic), answer.into, now)
+        return effects
+
+    def _probe(self, work: MergeProbe, at: str, parts: dict[str, tuple[int, ...]], now: int) -> list[RingEffect]:
+        key = root_key(self._space, at)
+        return self._table.errand(work, "probe", key, Probe(NO_TOKEN, key, at, work.other, parts), now)
+
+    def _compare(self, message: Probe, now: int, reply: RingReply) -> list[RingEffect]:
+        """The root of another host shows its topics' members."""
+        rule = self._rule.merging
+        mine = {topic: state.members for topic, state in self.parts(message.host).items()}
+        both = {**message.parts, **mine}
+        into = super_topic(both, self._topics) if rule is not None and mine and rule.keeps(both) else None
+        effects: list[RingEffect] = [RingSend(reply.to, Probed(reply.token, into))]
+        for topic in mine if into is not None else ():
+            effects += self._give(GroupId(message.host, topic), into or topic, now)
+        return effects

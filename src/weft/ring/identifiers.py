@@ -1,4 +1,4 @@
-"""Identifiers on a circle. Law: the keys of a node are those after its predecessor, up to and including its own.
+"""Identifiers on a circle. The keys of a node are those after its predecessor, up to and including its own.
 
 The hash of a text is the first eight bytes of BLAKE2b, read as a big-endian number, modulo the size of the circle: the
 same on every machine.

@@ -1,7 +1,7 @@
-"""Values to keys by intervals of their domain (003, 3.1). Law: a matching event and subscription share a key.
+"""Values to keys by intervals of their domain (003, 3.1). A matching event and subscription share a key.
 
 A domain is divided into equal intervals; the last one ends with the domain's upper end (erratum 4). What lies outside
-of the domain counts to the interval at that end, so that the law holds for every number, or timestamp. A key combines
+of the domain belongs to the interval at that end, so that this holds for every number, or timestamp. A key combines
 interval, attribute and topic; intervals of one attribute are `gap` apart on the circle.
 """
 

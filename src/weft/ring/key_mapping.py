@@ -1,4 +1,5 @@
-"""Which keys an event visits and where a subscription is stored. Law: what matches shares a key. (003, 3.1 and 3.3)
+"""The keys that an event visits and under which a subscription is stored (003, 3.1 and 3.3). If an event matches a
+subscription, they share a key.
 
 Every attribute value of an event has one key, made of its interval, the attribute and the topic; values of another type
 than the intervals are hashed, and so are all values of an attribute without intervals. A conjunction is stored under
@@ -24,11 +25,17 @@ import numpy as np
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.interval import EMPTY, Line
+from weft.algebra.normalize import normalize
 from weft.algebra.profile import Meeting, Profile
+from weft.algebra.to_filter import to_filter
 from weft.algebra.valueset import PRESENT, ValueSet
 from weft.errors import RingError
 from weft.index.base import AnyEvent
+from weft.language.ast import Filter, conjunction, disjunction
+from weft.language.builder import F
+from weft.language.membership import is_membership
 from weft.model.event import attributes_of
+from weft.model.lists import AttributeValue
 from weft.model.value import Value, to_micros
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
@@ -72,7 +79,11 @@ class KeyMapping:
 
     def of_event(self, topic: str, event: AnyEvent) -> frozenset[Key]:
         """The keys that an event visits: one for each attribute, and the "any" key."""
-        keys = {self.of_value(topic, name, value) for name, value in attributes_of(event).items() if _is_given(value)}
+        keys = {
+            self.of_value(topic, name, value)
+            for name, value in attributes_of(event).items()
+            if _is_given(value) and not isinstance(value, list)  # whoever tests a list has the "any" key
+        }
         return frozenset(keys | self._any(topic))
 
     def of_profile(self, topic: str, profile: Profile) -> frozenset[Key]:
@@ -80,6 +91,8 @@ class KeyMapping:
         keys = set(self._any(topic))
         for box in profile.form.boxes:
             for name in {*box.sets, *self.attributes}:
+                if is_membership(name):
+                    continue
                 keys |= self.of_set(topic, name, box.sets.get(name, PRESENT)) or _NO_KEYS
         return frozenset(keys)
 
@@ -88,7 +101,7 @@ class KeyMapping:
     def of_subscription(
         self, topic: str, form: NormalForm, rng: np.random.Generator, meeting: Meeting = Meeting.COVERING
     ) -> frozenset[Key]:
-        """The keys that a subscription is stored under; `meeting` says how it meets events that have ranges.
+        """The keys that a subscription is stored under; `meeting` decides how it meets events that have ranges.
 
         Raises RingError if it needs the "any" key and there is none.
         """
@@ -101,7 +114,11 @@ class KeyMapping:
     def _of_one(self, topic: str, box: Box, rng: np.random.Generator, meeting: Meeting) -> frozenset[Key]:
         usable: dict[str, frozenset[Key]] = {}
         for name, values in box.sets.items():
-            if not values.absent and (meeting is Meeting.COVERING or name in self.attributes):
+            if (
+                not values.absent
+                and not is_membership(name)
+                and (meeting is Meeting.COVERING or name in self.attributes)
+            ):
                 keys = self.of_set(topic, name, values)
                 if keys is not None and (not self.any_key or len(keys) < self._cells(name)):
                     usable[name] = keys
@@ -197,6 +214,30 @@ def partially_matches(form: NormalForm, event: AnyEvent) -> bool:
     return False
 
 
+def partial_filter(wanted: Filter) -> Filter:
+    """The filter that matches exactly the events that match `wanted` partially (see `partially_matches`).
+
+    It is stored on a ring under each of its attributes, and brokers evaluate it like any other filter.
+
+    >>> from weft import parse
+    >>> from weft.language.meaning import matches
+    >>> wanted = partial_filter(parse("a < 20 AND b > 5"))
+    >>> [matches(wanted, event) for event in ({"a": 10}, {"a": 10, "b": 1}, {"c": 1})]
+    [True, False, False]
+    """
+    alternatives: list[Filter] = []
+    for box in normalize(wanted).boxes:
+        terms = [F[name].is_null() | to_filter(Box({name: values})) for name, values in sorted(box.sets.items())]
+        for subject, allowed in box.residuals.items():
+            missing = [F[name].is_null() for name in sorted(subject.names)]
+            terms.append(disjunction(*missing, subject.to_filter(allowed)))
+        given = [F[name].is_not_null() for name in sorted(box.names)]
+        alternatives.append(to_filter(box))
+        if given:
+            alternatives.append(conjunction(*terms, disjunction(*given)))
+    return disjunction(*alternatives)
+
+
 def _divided(cut: Intervals | None, values: ValueSet) -> tuple[Line, list[Value] | None]:
     """The part of a set that intervals divide, and all other present values, None if they cannot be enumerated."""
     line = EMPTY if cut is None else values.timestamps if cut.timestamps else values.numbers
@@ -208,7 +249,7 @@ def _divided(cut: Intervals | None, values: ValueSet) -> tuple[Line, list[Value]
     return line, [*numbers, *(value for value in others if value is not None)]
 
 
-def _is_given(value: Value | None) -> bool:
+def _is_given(value: AttributeValue | None) -> bool:
     return value is not None and value == value  # noqa: PLR0124 - NaN is absent
 
 

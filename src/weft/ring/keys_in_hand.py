@@ -1,212 +1,748 @@
-"""The keys that a node may answer for, and how they move. Law: no two nodes serve a key at once, and who serves it has
-all that is stored under it, as long as nobody is taken for dead who is not.
+"""The keys that a node answers for, and how they move: joins, deaths, leaves, copies, and rings that meet.
+
+A node answers for the keys in (after, me] and for nothing else. `after` moves in three ways: another node hands keys
+over; this one hands some over; or every owner between is dead and a complete copy of their keys was found. What Chord
+says of predecessors begins such a move and never grants a key. So at any time a key has one node that answers for it,
+or nobody does and requests wait, unless a living node is considered dead: then the nodes that may know more are
+reported with every event (`missing`), and the event is published again when they are back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
-from weft.ring.chord import ANSWER
-from weft.ring.group_state import GroupState
+from weft.ring.chord import ANSWER, PERIOD, ChordNode
+from weft.ring.group_state import Arc, KeyState, StateStore, cut
 from weft.ring.identifiers import Key
-from weft.ring.messages import Address, NodeRef, Token
-from weft.ring.rendezvous_messages import CopyRecords, Handover, Recall, Recalled, Record, RingEffect
-from weft.ring.requests import Answer
+from weft.ring.messages import NodeAddress, NodeRef
+from weft.ring.rendezvous_messages import (
+    AskRange,
+    CopyRecords,
+    Handover,
+    HandoverPart,
+    JoinedRing,
+    NeedKeys,
+    PassStates,
+    RangeIs,
+    Recall,
+    Recalled,
+    Record,
+    RingEffect,
+    Store,
+    WorkAnswer,
+)
+from weft.ring.stored_records import RecordStore
+from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 
-if TYPE_CHECKING:
-    from weft.ring.rendezvous import RendezvousNode
-    from weft.ring.ring_settings import RingSettings
+BATCH = 500  # records in a message
+_ASKED = 8  # living members that are asked for their keys at once
+_SILENT_ASKED = 256  # and members that were silent before
+_TRIES = 3  # of a request that must not be mistaken for a death
+_AGAIN = PERIOD // 5  # until what was refused is sent again
+_QUIET = 3 * ANSWER  # for which a member that did not answer is not asked again
+_LONELY = 3 * ANSWER  # after which a node without keys asks whether anybody has some
+SETTLE = 10 * ANSWER  # after which a node that is back has been handed what is its own
 
-_PATIENCE = 3 * ANSWER  # a new node waits for its keys before it asks for copies of them
+
+class Life(StrEnum):
+    """What a node is doing in the ring."""
+
+    JOINING = "looking for its place"
+    WAITING = "without keys: its successor will hand them over"
+    SERVING = "answering for its keys"
+    FINISHING = "about to leave: it takes no new work"
+    LEAVING = "handing over: it answers for nothing"
+    LEFT = "gone"
+
+
+NEXT_LIFE: dict[Life, frozenset[Life]] = {
+    Life.JOINING: frozenset({Life.WAITING, Life.SERVING, Life.LEFT}),
+    Life.WAITING: frozenset({Life.SERVING, Life.LEFT, Life.FINISHING}),
+    Life.SERVING: frozenset({Life.FINISHING}),
+    Life.FINISHING: frozenset({Life.LEAVING, Life.LEFT}),
+    Life.LEAVING: frozenset({Life.FINISHING, Life.LEFT}),
+    Life.LEFT: frozenset(),
+}
+
+
+@dataclass(slots=True, eq=False)
+class Handing(RingWork):
+    """Keys on their way to another node: a new predecessor, or the successor of a node that leaves."""
+
+    node: NodeRef
+    keys: Arc
+    leaving: bool
+    parts: deque[tuple[Record, ...]]
+    last: bool = False  # the last part has been sent
+
+
+@dataclass(slots=True, eq=False)
+class CopyingAll(RingWork):
+    """A copy of everything, for a successor that has none."""
+
+    node: NodeRef
+    keys: Arc
+    parts: deque[tuple[Record, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class GapSearch(RingWork):
+    """The search for the owner of the keys before those in hand, and for copies if all owners are dead."""
+
+    upto: Key  # where the keys in hand began
+    gap: list[NodeRef]  # members that were not asked yet, the nearest first
+    known: int  # how many members there were
+    batch: list[NodeRef] = field(default_factory=list)
+    living: dict[NodeRef, RangeIs] = field(default_factory=dict)
+    tries: dict[NodeRef, int] = field(default_factory=dict)
+    bound: NodeRef | None = None
+    complete: bool = False
+    refused: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class PassingOn(RingWork):
+    """Records and states of another ring, on their way to their owners."""
+
+
+@dataclass(slots=True, eq=False)
+class RingQuestion(RingWork):
+    """A question whose answer is not needed to go on."""
 
 
 class KeysInHand:
     """The keys in (after, me], of which everything is here; None before a new node has been handed its keys."""
 
-    def __init__(self, node: RendezvousNode, settings: RingSettings) -> None:
-        chord = node.chord
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a node that it moves
+        self,
+        chord: ChordNode,
+        table: WorkTable,
+        records: RecordStore,
+        states: StateStore,
+        replicas: int,
+        abandon: int,
+        learn: int,
+    ) -> None:
+        self._chord, self._table, self._records, self._states = chord, table, records, states
+        self._replicas, self._abandon, self._learn = replicas, abandon, learn
         self.after: Key | None = chord.me.id if chord.predecessor is None else chord.predecessor.id
-        self._node = node
-        self._chord = chord
-        self._replicas = settings.replicas
-        self._leaving = False
-        self._leaver: Address | None = None  # the predecessor has handed its keys over and is about to leave
-        self._handing = 0  # handovers that are not acknowledged yet
-        self._recalling = False
-        self._waiting_since: int | None = None
+        self.life = Life.SERVING
+        self.changes = 0  # how often the keys in hand have changed
+        self.incomplete = 0  # ranges that were taken over though no complete copy was found
+        self.copies: dict[
+            Key, Key
+        ] = {}  # ranges of others of which everything is here, too: their starts by their ends
+        self._handing: Handing | None = None
+        self._search: GapSearch | None = None
+        self._search_at = 0  # when the next search may begin
+        self._gap_since: int | None = None
+        self._needy: NodeRef | None = None  # it is where the keys in hand begin, and has none itself
         self._copied: set[NodeRef] = set()  # successors that have a copy of everything
-        self._copying: set[NodeRef] = set()
+        self._former: set[NodeRef] = set()  # others that had one: kept up to date until the successors have one
+        self._learning: list[tuple[Arc, int]] = []  # keys under which subscriptions may be missing, and until when
+        self._watched: dict[NodeAddress, int] = {}  # nodes that may have keys, too, and when they were last silent
+        self._waiting_since: int | None = None
+        self._asked_at: int | None = None
+        for kind, step in (
+            (Handing, self._handed_part),
+            (CopyingAll, self._copied_part),
+            (GapSearch, self._searched),
+            (PassingOn, self._passed),
+            (RingQuestion, self._asked),
+        ):
+            table.handle(kind, step)
+
+    def to(self, life: Life) -> None:
+        """Go on to another state."""
+        assert life in NEXT_LIFE[self.life], f"a node goes from {self.life.name} to {life.name}"
+        self.life = life
+
+    # -- who answers -----------------------------------------------------------------------------------
 
     def serves(self, key: int) -> bool:
         """Whether this node answers for a key."""
-        return not self._leaving and self.includes(key) and self._chord.owns(key)
+        return self.life in (Life.SERVING, Life.FINISHING) and self.includes(key)
 
     def includes(self, key: int) -> bool:
-        """Whether all that is stored under a key is here, though another node may own it."""
+        """Whether a key is in hand."""
         return self.after is not None and self._chord.space.between(key, self.after, self._chord.me.id)
+
+    def learning(self, key: int, now: int) -> bool:
+        """Whether subscriptions under a key may be missing: their subscribers will store them again."""
+        if not self._learning:
+            return False
+        self._learning = [each for each in self._learning if each[1] > now]
+        return any(self._chord.space.between(key, *arc) for arc, _ in self._learning)
+
+    def missing(self, now: int) -> list[NodeAddress]:
+        """Members that may know subscriptions under keys in hand that this node does not know."""
+        members = self._chord.members
+        busy = self._handing is not None
+        return [
+            address
+            for address, time in self._watched.items()
+            if address in members and (now - time < SETTLE or (busy and time > 0))
+        ]
+
+    def was_cut_off(self, now: int) -> None:
+        """This node could not run for a while: others may have taken its keys over."""
+        for node in (*self._chord.successors, *(each.node for each in self._chord.members.values())):
+            self._watched[node.address] = now
+
+    def copy_targets(self, key: Key) -> list[NodeRef]:
+        """The nodes that must have a copy before a change under a key counts."""
+        targets = self._chord.successors[: self._replicas - 1]
+        moving = self._handing
+        if moving is not None and moving.node not in targets and self._chord.space.between(key, *moving.keys):
+            return [*targets, moving.node]
+        return targets
+
+    def former_holders(self) -> list[NodeRef]:
+        """Others that have a complete copy, as long as the successors have none."""
+        return sorted(self._former.difference(self._chord.successors[: self._replicas - 1]))
+
+    def range_is(self) -> RangeIs:
+        """What this node answers for, for one that looks for the owner of keys."""
+        chord = self._chord
+        if self.life in (Life.JOINING, Life.LEFT):
+            return RangeIs(NO_TOKEN, None)
+        near = (chord.predecessor, *chord.successors[:2])
+        return RangeIs(NO_TOKEN, self.after, tuple(node for node in near if node is not None))
+
+    # -- beginning -------------------------------------------------------------------------------------
 
     def begin_to_join(self) -> None:
         """No key is in hand until the successor hands some over."""
-        self.after = None
+        self.after, self.life, self._chord.joining = None, Life.JOINING, True
 
-    def copy_targets(self) -> list[NodeRef]:
-        """The successors that keep copies."""
-        return self._chord.successors[: self._replicas - 1]
+    def joined(self) -> None:
+        """Chord has found this node's place."""
+        if self.life is Life.JOINING:
+            self.to(Life.WAITING)
 
-    # -- the range follows the predecessor -------------------------------------------------------------
+    def tick(self, now: int) -> list[RingEffect]:
+        """Mend what has changed, and copy everything to successors that have no copy yet."""
+        if self.life in (Life.JOINING, Life.WAITING):
+            return self._wait(now)
+        if self.life not in (Life.SERVING, Life.FINISHING):
+            return []
+        self._watch(now)
+        return [*self.reconcile(now), *self._spread(now)]
+
+    def _wait(self, now: int) -> list[RingEffect]:
+        """Ask the successor for keys, now and then. If nobody has any, the lowest identifier begins."""
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if self._asked_at is not None and now - self._asked_at < ANSWER:
+            return []
+        self._asked_at = now
+        effects: list[RingEffect] = []
+        if self.life is Life.WAITING and self._chord.successors:
+            effects += self._ask(self._chord.successor, NeedKeys(NO_TOKEN), now)
+        if self._chord.members and now - self._waiting_since >= _LONELY and self._search is None:
+            effects += self._begin_search(self._chord.me.id, now)
+        return effects
+
+    def _ask(self, node: NodeRef, message: NeedKeys, now: int) -> list[RingEffect]:
+        work = RingQuestion()
+        self._table.begin(work, WorkState.ASKING)
+        return self._table.ask(work, node, node.address, message, now)
+
+    def _asked(self, work: RingQuestion, part: NodeRef, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        self._table.end(work)
+        return []
+
+    def needed(self, sender: NodeRef) -> None:
+        """A node before this one has no keys."""
+        if sender.id == self.after and sender.id != self._chord.me.id and self._handing is None:
+            self._needy = sender
+
+    def _watch(self, now: int) -> None:
+        members, watched = self._chord.members, self._watched
+        for node in self._chord.successors:
+            watched.setdefault(node.address, -SETTLE)
+        for address in watched:
+            member = members.get(address)
+            if member is not None and member.silent_since is not None:
+                watched[address] = now
+
+    # -- new predecessors ------------------------------------------------------------------------------
 
     def reconcile(self, now: int) -> list[RingEffect]:
-        """Hand over the keys of a new predecessor; take over those of one that has gone."""
-        before, me = self._chord.predecessor, self._chord.me
-        if self._leaving or self.after is None or self._chord.joining:
+        """Hand over the keys of a new predecessor; look for the owner of those before a predecessor that has gone."""
+        before, me, after = self._chord.predecessor, self._chord.me, self.after
+        if self.life not in (Life.SERVING, Life.FINISHING) or after is None or self._handing is not None:
             return []
-        if before is None:
-            if not self._chord.successors:
-                self.after = me.id  # nobody else is left
+        if before is not None and before.id != after and self._chord.space.between(before.id, after, me.id):
+            self._gap_since = None
+            return self._hand_over(before, Arc(after, before.id), now, leaving=False)
+        if after == me.id or (before is not None and before.id == after and before != self._needy):
+            self._gap_since = None
             return []
-        if before.address == self._leaver or before.id == self.after:
+        if self._gap_since is None:
+            self._gap_since = now
+        if self._search is not None or now - self._gap_since < PERIOD or now < self._search_at:
             return []
-        self._leaver = None
-        if self._chord.space.between(before.id, self.after, me.id):
-            after, self.after = self.after, before.id
-            self._range_changed()
-            return self._hand_over(before, after, now)
-        return self._take_over(before, before.id, self.after, now)
+        return self._begin_search(after, now)
 
-    def _hand_over(self, to: NodeRef, after: Key, now: int) -> list[RingEffect]:
-        records, groups = self._node.under(after, to.id)
-        self._handing += 1
+    def _hand_over(self, to: NodeRef, keys: Arc, now: int, leaving: bool) -> list[RingEffect]:
+        given = self._records.within(*keys)
+        if leaving and self._replicas > 1:
+            given = list(self._records)  # copies of others' keys, too
+        parts = [tuple(given[at : at + BATCH]) for at in range(0, len(given), BATCH)]
+        self._handing = work = Handing(to, keys, leaving, deque(parts))
+        self._table.begin(work, WorkState.SENDING)
+        return self._send_part(work, now)
 
-        def again(now: int) -> list[RingEffect]:
-            self._handing -= 1
-            return self._hand_over(to, after, now)
+    def _send_part(self, work: Handing, now: int) -> list[RingEffect]:
+        """Send a part. The last one ends this node's answers for the keys: it is repeated until it has arrived."""
+        if len(work.parts) > 1:
+            return self._table.ask(work, "part", work.node.address, HandoverPart(NO_TOKEN, work.parts[0]), now)
+        work.to(WorkState.MOVING)
+        work.last = True
+        if work.leaving:
+            self.to(Life.LEAVING)
+            self._chord.leaving = True
+        else:
+            self.after = work.keys.upto
+            self.copies[work.keys.upto] = work.keys.after
+            self._changed()
+        return self._send_last(work, now)
 
-        def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
-            self._handing -= 1
-            if answer is not False:
-                if self._replicas == 1:
-                    self._node.stored.forget_within(after, to.id)
-                    self._node.roots.forget_within(after, to.id)
-            elif self._chord.predecessor == to and not self._chord.left:
-                self._handing += 1
-                self._node.later(now, again)
-            return []  # it is taken for dead: its keys will be taken over, and are still here
-
-        return self._node.ask(
-            to.address, lambda token: Handover(token, after, to.id, records, groups), now, acknowledged
+    def _send_last(self, work: Handing, now: int) -> list[RingEffect]:
+        records = work.parts[0] if work.parts else ()
+        me, whole = self._chord.me.id, work.leaving and self._replicas > 1
+        learning = max((until - now for _, until in self._learning), default=0)
+        message = Handover(
+            NO_TOKEN,
+            *work.keys,
+            records,
+            self._states.within(me, me) if whole else self._states.within(*work.keys),
+            self._edge(work.keys.after),
+            work.leaving,
+            tuple((after, upto) for upto, after in self.copies.items()) if whole else (),
+            max(0, learning),
+            tuple(self._chord.members[address].node for address in self.missing(now)),
         )
+        return self._table.ask(work, "last", work.node.address, message, now)
 
-    def _take_over(self, before: NodeRef, after: Key, upto: Key, now: int) -> list[RingEffect]:
-        """Recall copies of (after, upto] from the successors; then the keys after `before` are in hand."""
-        asked = self._chord.successors[: max(self._replicas - 1, 1 if self.after is None else 0)]
-        if self._recalling:
+    def _handed_part(self, work: Handing, part: str | None, answer: WorkAnswer, now: int) -> list[RingEffect]:
+        """The other node has a part, or the whole, or does not answer."""
+        if not self._is_there(work.node) or (not work.last and not self._still_next(work)):
+            return self._stop_handing(work)
+        if part is None:  # it has paused
+            work.to(WorkState.MOVING if work.last else WorkState.SENDING)
+            return self._send_last(work, now) if work.last else self._send_part(work, now)
+        if answer is False:
+            if work.leaving and work.last and self._chord.successor != work.node:
+                return self._stop_handing(work)
+            self._table.pause(work, now, _AGAIN)
             return []
-        self._recalling = True
-        left, refused = len(asked), False
+        if part == "last":
+            return self._handed_over(work)
+        work.parts.popleft()
+        return self._send_part(work, now)
 
-        def finish() -> list[RingEffect]:
-            self._recalling = False
-            if refused or self._chord.predecessor != before:
-                return []  # the next tick tries again
-            first = self.after is None
-            self.after = before.id
-            self._range_changed()
-            return self._node.in_hand() if first else []
+    def _is_there(self, node: NodeRef) -> bool:
+        member = self._chord.members.get(node.address)
+        return member is not None and member.node == node and member.silent_since is None
 
-        def recalled(answer: Answer, now: int) -> list[RingEffect]:
-            nonlocal left, refused
-            left -= 1
-            if isinstance(answer, Recalled):
-                refused |= answer.records is None
-                self._node.take(answer.records or (), answer.groups, now)
-            return finish() if left == 0 else []
+    def _still_next(self, work: Handing) -> bool:
+        if work.leaving:
+            return self._chord.successor == work.node and self.life is Life.FINISHING
+        return self._chord.predecessor == work.node and self.life in (Life.SERVING, Life.FINISHING)
 
-        effects: list[RingEffect] = []
-        for node in asked:
-            effects += self._node.ask(node.address, lambda token: Recall(token, after, upto), now, recalled)
-        return effects if asked else finish()
+    def _stop_handing(self, work: Handing) -> list[RingEffect]:
+        """The other node is gone. What was its own by then is taken over like the keys of any dead node."""
+        self._table.end(work)
+        self._handing = None
+        if self.life is Life.LEAVING:
+            self.to(Life.FINISHING)
+            self._chord.leaving = False
+        return []
+
+    def _handed_over(self, work: Handing) -> list[RingEffect]:
+        self._table.end(work)
+        self._handing = None
+        if work.leaving:
+            self.to(Life.LEFT)
+        elif self._replicas == 1:
+            self.copies.pop(work.keys.upto, None)
+            self._forget(work.keys)
+        return []
+
+    def _edge(self, after: Key) -> NodeRef | None:
+        """The node whose keys end at `after`."""
+        before = self._chord.predecessor
+        if before is not None and before.id == after:
+            return before
+        return next((each.node for each in self._chord.members.values() if each.node.id == after), None)
+
+    def _forget(self, keys: Arc) -> None:
+        """Forget what is stored under keys that others have, unless it is a complete copy of them."""
+        kept = [Arc(after, upto) for upto, after in self.copies.items()]
+        between = self._chord.space.between
+
+        def needed(key: Key) -> bool:
+            return self.includes(key) or any(between(key, *arc) for arc in kept)
+
+        for record in self._records.within(*keys):
+            if not needed(record.key):
+                self._records.forget(record.slot)
+        for state in self._states.within(*keys):
+            if not needed(state.key):
+                self._states.discard(state)
+
+    # -- what others hand over -------------------------------------------------------------------------
+
+    def take_part(self, message: HandoverPart, now: int) -> bool:
+        """Records that will be handed over, or copied."""
+        if self.life in (Life.JOINING, Life.LEAVING, Life.LEFT):
+            return False
+        self._records.take((record for record in message.records if not self.includes(record.key)), now)
+        return True
 
     def handed(self, sender: NodeRef, message: Handover, now: int) -> tuple[bool, list[RingEffect]]:
-        """Another node hands keys over: the successor of a new node, or a predecessor that leaves.
+        """Another node hands keys over: the successor of a new node, one of another ring, or one that leaves.
 
         A predecessor that does not know of a new node in between is refused, and so is everyone while this node is
         leaving itself; they try again with their next successor.
         """
-        before_me, for_me = message.upto == self.after, message.upto == self._chord.me.id
-        if self._leaving or not (before_me or for_me):
+        if self.life in (Life.JOINING, Life.LEAVING, Life.LEFT):
             return False, []
-        self._node.take(message.records, message.groups, now)
+        self._chord.remember(message.edge)
+        self._watch_also(message.missing, now)
+        if message.leaving:
+            return self._handed_by_leaver(sender, message, now), []
+        if message.upto != self._chord.me.id:
+            return False, []
         if self.after is None:
-            self.after = message.after
-            return True, [*self._node.in_hand(), *self.reconcile(now)]
-        if before_me:
-            self.after, self._leaver = message.after, sender.address
-            self._range_changed()
-        return True, []
+            self._records.take(message.records, now)
+            self._states.take(message.groups)
+            self._set_after(message.after)
+            self._learn_until(Arc(message.after, message.upto), message.learning, now)
+            self._waiting_since = self._asked_at = None
+            self.to(Life.SERVING)
+            return True, [JoinedRing()]
+        return True, self._meet(message, now)
 
-    def _range_changed(self) -> None:
+    def _watch_also(self, nodes: Iterable[NodeRef], now: int) -> None:
+        """The giver could not reach these nodes: if they are not known here, they are silent until they answer."""
+        for node in nodes:
+            if node.address not in self._chord.members:
+                self._chord.remember(node)
+                self._chord.silent(node, now)
+            self._watched[node.address] = now
+
+    def _handed_by_leaver(self, sender: NodeRef, message: Handover, now: int) -> bool:
+        if self.after is None or not (message.upto == self.after or self.includes(message.upto)):
+            return False
+        self._records.take((record for record in message.records if not self.includes(record.key)), now)
+        self._states.take(state for state in message.groups if not self.includes(state.key))
+        for after, upto in message.copies:
+            self.copies.setdefault(upto, after)
+        if message.upto == self.after:
+            self._set_after(message.after)
+            self._learn_until(Arc(message.after, message.upto), message.learning, now)
+        self._chord.has_left(sender)
+        if self._chord.predecessor is None and message.edge not in (None, self._chord.me):
+            self._chord.predecessor = message.edge
+        return True
+
+    def _meet(self, message: Handover, now: int) -> list[RingEffect]:
+        """Keys that this node answers for are handed to it: two rings become one. What each has is united."""
+        assert self.after is not None
+        alone = self.after == self._chord.me.id
+        self._records.take(message.records, now)
+        changed = self._states.merge(message.groups)
+        records: Sequence[Record] = message.records
+        if alone:
+            changed, records = list(self._states), list(self._records)
+            self._set_after(message.after)
+        elif not self.includes(message.after):
+            self.copies[self.after] = message.after  # all of the other ring's keys up to here
+        self._changed()
+        return self._pass_on(records, changed, now)
+
+    def merge_states(self, states: Iterable[KeyState]) -> bool:
+        """Take group states of another ring."""
+        self._states.merge(states)
+        self._changed()
+        return True
+
+    def _pass_on(self, records: Iterable[Record], states: Iterable[KeyState], now: int) -> list[RingEffect]:
+        work = PassingOn()
+        effects: list[RingEffect] = []
+        by_key: dict[Key, list[Record]] = {}
+        for record in records:
+            if not self.includes(record.key):
+                by_key.setdefault(record.key, []).append(record)
+        under: dict[Key, list[KeyState]] = {}
+        for state in states:
+            if not self.includes(state.key):
+                under.setdefault(state.key, []).append(state)
+        if not by_key and not under:
+            return []
+        self._table.begin(work, WorkState.STORING)
+        for key, some in under.items():
+            effects += self._table.errand(work, key, key, PassStates(NO_TOKEN, key, tuple(some)), now, repeat=True)
+        for key, stored in by_key.items():
+            for at in range(0, len(stored), BATCH):
+                message = Store(NO_TOKEN, key, tuple(stored[at : at + BATCH]))
+                effects += self._table.errand(work, (key, at), key, message, now, repeat=True)
+        return effects
+
+    def _passed(self, work: PassingOn, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        if not work.open:
+            self._table.end(work)
+        return []
+
+    def _set_after(self, after: Key) -> None:
+        self.after = after
+        self._needy = self._gap_since = None
+        self._changed()
+
+    def _learn_until(self, keys: Arc, learning: int, now: int) -> None:
+        if learning > 0:
+            self._learning.append((keys, now + learning))
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self._former |= self._copied
         self._copied.clear()
-        self._node.stored.range_changed()
+        for work in self._table.of(CopyingAll):
+            self._table.end(work)
+
+    # -- deaths ----------------------------------------------------------------------------------------
+
+    def _begin_search(self, upto: Key, now: int) -> list[RingEffect]:
+        """Find the nearest living node that has keys: between it and this one all owners are dead."""
+        space, me = self._chord.space, self._chord.me
+        nodes = [member.node for member in self._chord.members.values()]
+        gap = [node for node in nodes if node.id != me.id and space.between(node.id, me.id, upto)]
+        gap.sort(key=lambda node: space.distance(node.id, upto))
+        self._search = work = GapSearch(upto, gap, len(nodes))
+        self._table.begin(work, WorkState.ASKING)
+        return self._ask_batch(work, now)
+
+    def _ask_batch(self, work: GapSearch, now: int) -> list[RingEffect]:
+        living = silent = 0
+        work.batch = []
+        while work.gap and living < _ASKED and silent < _SILENT_ASKED:
+            node = work.gap.pop(0)
+            member = self._chord.members.get(node.address)
+            was_silent = member is not None and member.silent_since is not None
+            if was_silent and member is not None and now - member.silent_at < _QUIET:
+                continue
+            work.batch.append(node)
+            living, silent = living + (not was_silent), silent + was_silent
+        effects: list[RingEffect] = []
+        for node in work.batch:
+            effects += self._table.ask(work, node, node.address, AskRange(NO_TOKEN), now)
+        return effects if work.batch else self._asked_all(work, now)
+
+    def _searched(self, work: GapSearch, node: NodeRef, answer: WorkAnswer, now: int) -> list[RingEffect]:
+        none = self.life in (Life.JOINING, Life.WAITING)
+        if self.after != (None if none else work.upto) or self.life is Life.LEAVING:
+            return self._stop_search(work, now)
+        tries = work.tries[node] = work.tries.get(node, 0) + 1
+        if work.state is WorkState.RECALLING:
+            return self._recalled(work, node, answer, tries, now)
+        if isinstance(answer, RangeIs):
+            work.living[node] = answer
+            self._chord.remember(*answer.near)
+        elif tries < _TRIES and not self._chord.is_silent(node):
+            return self._table.ask(work, node, node.address, AskRange(NO_TOKEN), now)
+        else:
+            self._chord.silent(node, now)
+        return [] if work.open else self._asked_all(work, now)
+
+    def _asked_all(self, work: GapSearch, now: int) -> list[RingEffect]:
+        if len(self._chord.members) > work.known:
+            return self._stop_search(work, now)  # there are more members: the next tick asks them, too
+        owner = next((node for node in work.batch if node in work.living and work.living[node].after is not None), None)
+        if owner is None and work.gap:
+            work.to(WorkState.ASKING)
+            return self._ask_batch(work, now)
+        if self.life in (Life.JOINING, Life.WAITING):
+            return self._begin_alone(work, owner, now)
+        work.bound = owner or self._chord.me
+        if work.bound.id == work.upto:  # it is alive: Chord does not know it yet
+            if self._chord.is_nearer(work.bound):
+                self._chord.predecessor = work.bound
+            self._needy = None
+            return self._stop_search(work, now)
+        return self._recall(work, now)
+
+    def _begin_alone(self, work: GapSearch, owner: NodeRef | None, now: int) -> list[RingEffect]:
+        """Nobody has keys: whoever knew something is dead. The lowest of the living begins, and learns."""
+        self._stop_search(work, now)
+        everybody = len(work.living) == len(self._chord.members)
+        waited = self._waiting_since is not None and now - self._waiting_since >= self._abandon
+        me = self._chord.me
+        if owner is not None or not (everybody or waited) or any(node.id < me.id for node in work.living):
+            return []
+        self.incomplete += 1
+        self._chord.begin()
+        self._set_after(me.id)
+        self._learn_until(Arc(me.id, me.id), self._learn, now)
+        self.to(Life.SERVING)
+        return [JoinedRing()]
+
+    def _recall(self, work: GapSearch, now: int) -> list[RingEffect]:
+        """Recall copies from all successors, also if they are here: others may have newer ones."""
+        assert work.bound is not None
+        work.to(WorkState.RECALLING)
+        work.tries.clear()
+        work.complete = self._covers(work.bound.id, work.upto)
+        effects: list[RingEffect] = []
+        for node in self._chord.successors:
+            message = Recall(NO_TOKEN, work.bound.id, work.upto)
+            effects += self._table.ask(work, node, node.address, message, now)
+        return effects or self._recalled_all(work, now)
+
+    def _recalled(self, work: GapSearch, node: NodeRef, answer: WorkAnswer, tries: int, now: int) -> list[RingEffect]:
+        assert work.bound is not None
+        if isinstance(answer, Recalled) and answer.records is not None:
+            self._records.take(answer.records, now)
+            self._states.take(answer.groups)
+            if answer.reached != work.upto:
+                work.tries[node] = 0
+                message = Recall(NO_TOKEN, answer.reached, work.upto)
+                return self._table.ask(work, node, node.address, message, now)
+            work.complete |= answer.complete
+        elif isinstance(answer, Recalled):
+            work.refused = True
+        elif tries < _TRIES and node in self._chord.successors:
+            message = Recall(NO_TOKEN, work.bound.id, work.upto)
+            return self._table.ask(work, node, node.address, message, now)
+        return [] if work.open else self._recalled_all(work, now)
+
+    def _recalled_all(self, work: GapSearch, now: int) -> list[RingEffect]:
+        """Take the keys over if everything is here; without a complete copy nobody answers for them for a while."""
+        assert work.bound is not None
+        since = now if self._gap_since is None else self._gap_since
+        self._stop_search(work, now)
+        if work.refused or (not work.complete and now - since < self._abandon):
+            self._gap_since = since
+            return []
+        taken = Arc(work.bound.id, work.upto)
+        if not work.complete:
+            self.incomplete += 1
+            self._learn_until(taken, self._learn, now)
+        for member in self._chord.members.values():  # whoever answered for these keys may be alive and unreachable
+            if self._chord.space.between(member.node.id, *taken):
+                self._watched.setdefault(member.node.address, -SETTLE)
+        self._set_after(taken.after)
+        self._former.update(node for node in work.tries if node in self._chord.successors)
+        return []
+
+    def _stop_search(self, work: GapSearch, now: int) -> list[RingEffect]:
+        self._table.end(work)
+        self._search, self._search_at = None, now + PERIOD
+        return []
+
+    def recall(self, message: Recall) -> Recalled:
+        """The copies under keys whose owner is dead, as many as fit in a message."""
+        after, upto = message.after, message.upto
+        if self.serves(upto):  # nobody has told this node of the sender yet
+            return Recalled(NO_TOKEN, None)
+        found = self._records.within(after, upto)
+        reached = upto
+        if len(found) > BATCH:
+            space = self._chord.space
+            found.sort(key=lambda record: space.distance(after, record.key) or space.size)
+            reached = found[BATCH].key
+            found = [r for r in found if space.between(r.key, after, reached)]
+        complete = self.life is not Life.LEAVING and self._covers(after, upto)
+        return Recalled(NO_TOKEN, tuple(found), self._states.within(after, reached), complete, reached)
+
+    def _covers(self, after: Key, upto: Key) -> bool:
+        """Whether complete copies of all keys in (after, upto] are here."""
+        left = [Arc(after, upto)]
+        for end, start in self.copies.items():
+            left = [piece for arc in left for piece in cut(self._chord.space, arc, Arc(start, end))]
+        return not left
+
+    # -- copies ----------------------------------------------------------------------------------------
+
+    def _spread(self, now: int) -> list[RingEffect]:
+        if self.after is None:
+            return []
+        targets = self._chord.successors[: self._replicas - 1]
+        self._former |= self._copied.difference(targets)
+        self._copied.intersection_update(targets)
+        effects: list[RingEffect] = []
+        keys = Arc(self.after, self._chord.me.id)
+        if self._former and self._copied.issuperset(targets):
+            for node in sorted(self._former.difference(targets)):
+                effects += self._table.tell(node.address, CopyRecords(NO_TOKEN, (), (), keys, None, void=True))
+            self._former.clear()
+        copying = {work.node for work in self._table.of(CopyingAll)}
+        for target in targets:
+            if target not in self._copied and target not in copying:
+                records = self._records.within(*keys)
+                parts = [tuple(records[at : at + BATCH]) for at in range(0, len(records), BATCH)] or [()]
+                work = CopyingAll(target, keys, deque(parts))
+                self._table.begin(work, WorkState.SENDING)
+                effects += self._send_copy(work, now)
+        return effects
+
+    def _send_copy(self, work: CopyingAll, now: int) -> list[RingEffect]:
+        message = CopyRecords(NO_TOKEN, work.parts[0])
+        if len(work.parts) == 1:
+            message = CopyRecords(
+                NO_TOKEN, work.parts[0], self._states.within(*work.keys), work.keys, self._edge(work.keys.after)
+            )
+        return self._table.ask(work, "copy", work.node.address, message, now)
+
+    def _copied_part(self, work: CopyingAll, part: str, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
+        if answer is False or work.node not in self._chord.successors[: self._replicas - 1]:
+            self._table.end(work)  # the next tick begins again
+            return []
+        work.parts.popleft()
+        if work.parts:
+            return self._send_copy(work, now)
+        self._table.end(work)
+        self._copied.add(work.node)
+        return []
+
+    def copied(self, message: CopyRecords, now: int) -> bool:
+        """Keep copies of another node's records, unless this node is about to go."""
+        if self.life in (Life.JOINING, Life.LEAVING, Life.LEFT):
+            return False
+        self._chord.remember(message.edge)
+        if message.void and message.whole is not None:
+            self._uncopy(Arc(*message.whole))
+            self._forget(Arc(*message.whole))
+            return True
+        self._records.take((record for record in message.records if not self.includes(record.key)), now)
+        self._states.take(state for state in message.groups if not self.includes(state.key))
+        if message.whole is not None:
+            after, upto = message.whole
+            self._uncopy(Arc(after, upto))
+            self.copies[upto] = after
+        return True
+
+    def _uncopy(self, keys: Arc) -> None:
+        """The copy of some keys is not complete any more."""
+        arcs = [Arc(after, upto) for upto, after in self.copies.items()]
+        self.copies = {left.upto: left.after for arc in arcs for left in cut(self._chord.space, arc, keys)}
 
     # -- leaving ---------------------------------------------------------------------------------------
 
     def leave(self, now: int) -> list[RingEffect]:
-        """Hand everything to the successor, then go."""
-        self._leaving = True
-        to, after, me = self._chord.successor, self.after, self._chord.me
-        if to == me or after is None:
-            return self._node.gone()
-        if self._handing:  # a new predecessor waits for its keys
-            self._node.later(now, self.leave)
+        """Hand everything to the successor, when no other move is under way. To be called until it has left."""
+        if self.life is not Life.FINISHING or self._handing is not None or self._search is not None:
             return []
-        records, groups = self._node.under(after, me.id)
-
-        def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
-            if answer is not False:
-                return self._node.gone()
-            self._node.later(now, self.leave)
+        if not self._chord.successors or self.after is None:
+            self.to(Life.LEFT)
             return []
+        return self._hand_over(self._chord.successor, Arc(self.after, self._chord.me.id), now, leaving=True)
 
-        return self._node.ask(
-            to.address, lambda token: Handover(token, after, me.id, records, groups), now, acknowledged
-        )
-
-    # -- copies ----------------------------------------------------------------------------------------
-
-    def tick(self, now: int) -> list[RingEffect]:
-        """Mend what has changed, and copy everything to successors that have no copy yet."""
-        if self._leaving or self._chord.joining:
-            return []
-        effects = self.reconcile(now)
-        if self.after is None:
-            return effects + self._ask_for_keys(now)
-        targets = self.copy_targets()
-        self._copied.intersection_update(targets)
-        after, me = self.after, self._chord.me.id
-        for target in targets:
-            if target in self._copied or target in self._copying:
-                continue
-            stored = self._node.under(after, me)
-            self._copying.add(target)
-
-            def copied(answer: Answer, _: int, target: NodeRef = target) -> list[RingEffect]:
-                self._copying.discard(target)
-                if answer is not False and self.after == after:
-                    self._copied.add(target)
-                return []
-
-            def copy(token: Token, stored: tuple[tuple[Record, ...], tuple[GroupState, ...]] = stored) -> CopyRecords:
-                return CopyRecords(token, *stored)
-
-            effects += self._node.ask(target.address, copy, now, copied)
-        return effects
-
-    def _ask_for_keys(self, now: int) -> list[RingEffect]:
-        """The node that should have handed keys over may have died: others have copies."""
-        before = self._chord.predecessor
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if before is None or now - self._waiting_since < _PATIENCE:
-            return []
-        self._waiting_since = now
-        return self._take_over(before, before.id, self._chord.me.id, now)
+    def forgotten(self, address: NodeAddress) -> None:
+        """A member will not come back."""
+        self._watched.pop(address, None)

@@ -1,13 +1,14 @@
-"""Replication and partition of what an overloaded node has to examine (003, 3.1). Law: wherever an event is examined,
-every record under its key is examined, by the owner or by one that holds it for the owner.
+"""Replication and partition of what an overloaded node has to examine (003, 3.1). Wherever an event is examined, every
+record under its key is examined, by the owner or by a node that holds it for the owner.
 
-Nodes ask their neighbours now and then how much they have to do. One that stores more than a threshold has at most
-C - 1 neighbours hold subscriptions for it, which have answered lately and are not overloaded themselves, the least
-loaded first; a neighbour that has become overloaded since refuses. Neighbours are those of the finger table or, in
+Nodes exchange their loads with their neighbours now and then. A node that stores more than a threshold has at most C -
+1 neighbours hold subscriptions for it: those that have answered lately and are not overloaded themselves, the least
+loaded first. A neighbour that has become overloaded since refuses. Neighbours are those of the finger table or, in
 topic groups, the members that are registered at the same region server.
+
 Replication first copies what was stored before (erratum 8); then an event is examined by the owner or by any one
-holder, in turn. Partition gives later subscriptions to the owner and the holders in turn; an event goes to all of
-them. The owner keeps what it gave away, unexamined: when a holder dies, nothing is lost.
+holder, in turn. Partition gives later subscriptions to the owner and the holders in turn; an event goes to all of them.
+The owner keeps what it gave away, unexamined: when a holder dies, nothing is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from enum import StrEnum
 from weft.errors import RingError
 from weft.ring.chord import PERIOD
 from weft.ring.messages import NodeRef
-from weft.ring.rendezvous_messages import Slot
+from weft.ring.rendezvous_messages import RecordSlot
 
 EXCHANGE = 2 * PERIOD  # microseconds between two questions for the neighbours' load
 FRESH = 3 * EXCHANGE  # for which an answer counts
@@ -49,7 +50,7 @@ class SharingRule:
 
 
 class NeighbourLoads:
-    """What neighbours have said of their load. Times are in microseconds.
+    """The loads that neighbours have reported. Times are in microseconds.
 
     >>> loads = NeighbourLoads(threshold=10)
     >>> loads.heard("a", 12, now=0), loads.heard("b", 3, now=0), loads.heard("c", 1, now=0)
@@ -81,8 +82,9 @@ class SharedLoad:
     holders: list[NodeRef] = field(default_factory=list)
     offered: set[NodeRef] = field(default_factory=set)  # and not answered yet
     refused: set[NodeRef] = field(default_factory=set)  # until they say that they are not overloaded any more
-    away: dict[Slot, NodeRef] = field(default_factory=dict)  # of a partition
+    away: dict[RecordSlot, NodeRef] = field(default_factory=dict)  # of a partition
     turn: int = 0
+    outdated: list[NodeRef] = field(default_factory=list)  # holders of what was shared before the keys changed
 
     def next_turn(self, fit: Collection[NodeRef] | None = None) -> NodeRef | None:
         """The next holder, or None for the owner itself. A holder that is not `fit` is passed over."""

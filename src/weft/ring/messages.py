@@ -1,4 +1,4 @@
-"""What nodes of a ring say to each other to keep the ring, and what a node asks its driver to do."""
+"""Messages by which nodes maintain a ring, and the effects that a node returns to its driver."""
 
 from __future__ import annotations
 
@@ -8,65 +8,66 @@ import msgspec
 
 from weft.ring.identifiers import Key
 
-Address = NewType("Address", str)  # what a transport needs to reach a node
-Token = NewType("Token", int)  # of a request, unique at the node that asks
+NodeAddress = NewType("NodeAddress", str)  # what a transport needs to reach a node
+RequestToken = NewType("RequestToken", int)  # of a request, unique at the node that asks
 
 
 class NodeRef(NamedTuple):
-    """A node as others know it."""
+    """A node as others know it. Every start of a node at its address is another life, with a higher number."""
 
     id: Key
-    address: Address
+    address: NodeAddress
+    life: int = 0
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
     """One message; on the wire an array of its tag and its fields."""
 
 
-class Find(_Message, frozen=True, tag=1):
-    """Whose is this key, as far as you know? The answer is a `Step`."""
+class TokenMessage(_Message, frozen=True):
+    """A request, or its answer with the same token: `Done`, unless the request's docstring names another answer."""
 
-    token: Token
+    token: RequestToken
+
+
+class Find(TokenMessage, frozen=True, tag=1):
+    """Whose is this key, as far as you know? `LookupStep` answers."""
+
     key: Key
 
 
-class LookupStep(_Message, frozen=True, tag=2):
+class LookupStep(TokenMessage, frozen=True, tag=2):
     """The owner of a key if it is known, else nodes that are nearer to it, the nearest first."""
 
-    token: Token
     owner: NodeRef | None
     nearer: tuple[NodeRef, ...] = ()
 
 
-class Route(_Message, frozen=True, tag=3):
+class Route(TokenMessage, frozen=True, tag=3):
     """Find the owner of a key for `origin`: passed on from node to node."""
 
-    token: Token
     key: Key
     origin: NodeRef
     hops: int
 
 
-class Found(_Message, frozen=True, tag=4):
+class Found(TokenMessage, frozen=True, tag=4):
     """The answer to a `Route`, from the node before the owner."""
 
-    token: Token
     owner: NodeRef
     hops: int
 
 
-class Ask(_Message, frozen=True, tag=5):
+class Ask(TokenMessage, frozen=True, tag=5):
     """Who are your neighbours? Also asks whether a node is alive."""
 
-    token: Token
 
+class Neighbours(TokenMessage, frozen=True, tag=6):
+    """The answer to `Ask`. `left` are nodes that have left the ring in order."""
 
-class Neighbours(_Message, frozen=True, tag=6):
-    """The answer to `Ask`."""
-
-    token: Token
     predecessor: NodeRef | None
     successors: tuple[NodeRef, ...]
+    left: tuple[NodeRef, ...] = ()
 
 
 class Notify(_Message, frozen=True, tag=7):
@@ -76,26 +77,26 @@ class Notify(_Message, frozen=True, tag=7):
 
 
 class Leaving(_Message, frozen=True, tag=8):
-    """A node leaves the ring; these were its neighbours."""
+    """A node leaves the ring in order; these were its neighbours."""
 
     node: NodeRef
     predecessor: NodeRef | None
     successors: tuple[NodeRef, ...]
 
 
-class RequestMessage(_Message, frozen=True):
-    """A message that is answered with the same token: by `Done`, unless it says otherwise."""
+class Meet(_Message, frozen=True, tag=9):
+    """A living node that may be your successor. Two rings become one by this message."""
 
-    token: Token
+    node: NodeRef
 
 
-ChordMessage = Find | LookupStep | Route | Found | Ask | Neighbours | Notify | Leaving
+ChordMessage = Find | LookupStep | Route | Found | Ask | Neighbours | Notify | Leaving | Meet
 
 
 class SendTo(msgspec.Struct, frozen=True):
     """Send a message to a node."""
 
-    to: Address
+    to: NodeAddress
     message: ChordMessage
 
 
@@ -110,9 +111,9 @@ class JoinFailed(msgspec.Struct, frozen=True):
 
 
 class LookedUp(msgspec.Struct, frozen=True):
-    """A look-up has ended: `owner` is None if nobody could be reached who knows."""
+    """A look-up has ended: `owner` is None if no node that knows it could be reached."""
 
-    token: Token
+    token: RequestToken
     key: Key
     owner: NodeRef | None
     hops: int

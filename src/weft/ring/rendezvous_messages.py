@@ -1,24 +1,32 @@
-"""What nodes say to each other about subscriptions and events, and what a node tells its application."""
+"""Messages between nodes about subscriptions, events and topic groups, as bytes, too; notices to a node's application.
+
+A frame is a MessagePack array: the sender, and its messages. A node hands whole key ranges over in one message, so
+frames may be much longer than between brokers and clients.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from weft.algebra.profile import Meeting
-from weft.ring.group_messages import GroupAnswer, GroupRequest
-from weft.ring.group_state import GroupState
+from weft.errors import RemoteProtocolError
+from weft.protocol.codec import FrameReader, joined
+from weft.ring.group_placement import GroupTree
+from weft.ring.group_state import GroupState, KeyState
 from weft.ring.identifiers import Key
-from weft.ring.messages import Address, ChordMessage, NodeRef, RequestMessage, Token
+from weft.ring.messages import ChordMessage, NodeAddress, NodeRef, TokenMessage
 
-ANY_VERSION = (1 << 63) - 1  # later than every version of a group
+ANY_STAMP = (1 << 63) - 1  # later than every stamp
+MAX_RING_FRAME = 64 << 20  # bytes
 
 
 class RingSub(NamedTuple):
     """A subscription: the node that made it, and its number there."""
 
-    home: Address
+    home: NodeAddress
     number: int
 
 
@@ -29,7 +37,7 @@ class EventId(NamedTuple):
     number: int
 
 
-class Slot(NamedTuple):
+class RecordSlot(NamedTuple):
     """Where a record is: the same subscription may be under a key for several topics."""
 
     key: Key
@@ -40,8 +48,8 @@ class Slot(NamedTuple):
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """A subscription as it is stored under one of its keys.
 
-    In a topic group it is stored under the identifier of a member; `cells` are then the keys that it is placed by, and
-    `version` is that of the newest view of the group that it was stored here for.
+    In a topic group it is stored under the identifier of a member; `cells` are then the keys that it is placed by.
+    `stamp` rises when a number is used again, or its home is started again: the newest record is the one that counts.
     """
 
     key: Key
@@ -50,12 +58,12 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     filter: str
     meeting: Meeting = Meeting.COVERING
     cells: tuple[Key, ...] = ()
-    version: int = 0
+    stamp: int = 0
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> RecordSlot:
         """Where it is."""
-        return Slot(self.key, self.sub, self.topic)
+        return RecordSlot(self.key, self.sub, self.topic)
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True):
@@ -68,83 +76,145 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
     body: bytes = b""
 
 
-class Store(RequestMessage, frozen=True, tag=21):
-    """Store subscriptions under a key. Only the owner of the key does."""
+# -- requests and their answers --------------------------------------------------------------------------
+
+
+class OwnerRequest(TokenMessage, frozen=True):
+    """A request that only the owner of a key carries out; all other nodes refuse."""
 
     key: Key
+
+
+class Store(OwnerRequest, frozen=True, tag=21):
+    """Store subscriptions under the key."""
+
     records: tuple[Record, ...]
 
 
-class RemoveRecord(RequestMessage, frozen=True, tag=22):
-    """Remove a record, unless it is of a later version. Only the owner of its key does."""
+class RemoveRecord(TokenMessage, frozen=True, tag=22):
+    """Remove a record, unless it has a later stamp. Only the owner of its key does.
 
-    slot: Slot
-    version: int = ANY_VERSION
-
-
-class Visit(RequestMessage, frozen=True, tag=23):
-    """Deliver an event to whoever wants it of those stored under a key. Only the owner of the key does.
-
-    `Visited` answers.
+    In a topic group, `cells` are those that are placed here; a node that does not have them refuses.
     """
 
-    key: Key
-    event: Publication
+    slot: RecordSlot
+    stamp: int = ANY_STAMP
+    cells: tuple[Key, ...] = ()
 
 
-class Visited(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """The answer to `Visit` and `Examine`: whoever wants the event has it, but for nodes that do not answer."""
+class Visit(OwnerRequest, frozen=True, tag=23):
+    """Deliver an event to the matching subscriptions under the key. `Visited` answers.
 
-    token: Token
-    silent: tuple[Address, ...] = ()
-
-
-class DeliverEvent(RequestMessage, frozen=True, tag=24):
-    """An event for some subscriptions of the node; for none in particular if it was silent when it was delivered."""
+    In a topic group, `cells` are the event's keys that are placed here; a node that does not have them refuses.
+    """
 
     event: Publication
-    subs: tuple[int, ...] = ()
+    cells: tuple[Key, ...] = ()
 
 
-class Gone(msgspec.Struct, frozen=True, array_like=True, tag=37):
-    """An answer to `Deliver`: the node has the event, and these subscriptions do not exist any more."""
+class Visited(TokenMessage, frozen=True, tag=36):
+    """The answer to `Visit` and `Examine`: all subscribers have the event, except perhaps at nodes that do not answer.
 
-    token: Token
-    subs: tuple[int, ...]
+    `silent` are homes of subscriptions that match, and members that may have subscriptions nobody else knows of: the
+    event is owed to them.
+    """
+
+    silent: tuple[NodeAddress, ...] = ()
 
 
-class Handover(RequestMessage, frozen=True, tag=25):
-    """All that is stored under the keys in (after, upto]: they are yours from now on."""
+class DeliverEvent(TokenMessage, frozen=True, tag=24):
+    """An event for some subscriptions of the node: their numbers and stamps."""
+
+    event: Publication
+    subs: tuple[tuple[int, int], ...] = ()
+
+
+class Gone(TokenMessage, frozen=True, tag=37):
+    """An answer to `DeliverEvent`: the node has the event, and these subscriptions do not exist any more."""
+
+    subs: tuple[tuple[int, int], ...]
+
+
+class HandoverPart(TokenMessage, frozen=True, tag=38):
+    """Some of the records that a `Handover` will end with, so that the sender can answer others in between."""
+
+    records: tuple[Record, ...]
+
+
+class Handover(TokenMessage, frozen=True, tag=25):
+    """The last part of what is stored under the keys in (after, upto]: they are yours from now on.
+
+    `edge` is the node whose keys end at `after`. A node that is leaving adds the copies that it has of others' keys,
+    with their ranges. For `learning` microseconds, subscriptions under these keys may be missing, and for a while those
+    that only the members in `missing` know.
+    """
 
     after: Key
     upto: Key
     records: tuple[Record, ...]
-    groups: tuple[GroupState, ...] = ()
+    groups: tuple[KeyState, ...] = ()
+    edge: NodeRef | None = None
+    leaving: bool = False
+    copies: tuple[tuple[Key, Key], ...] = ()
+    learning: int = 0
+    missing: tuple[NodeRef, ...] = ()
 
 
-class CopyRecords(RequestMessage, frozen=True, tag=26):
-    """Records of the sender, and groups that it is the root of: keep them in case it dies."""
+class CopyRecords(TokenMessage, frozen=True, tag=26):
+    """Records and group states of the sender: keep them in case it dies.
+
+    With a range `whole`, these and what was sent before are all that is stored under its keys. If it is `void`, the
+    receiver will hear of no more changes, and may forget what it has in that range.
+    """
 
     records: tuple[Record, ...]
-    groups: tuple[GroupState, ...] = ()
+    groups: tuple[KeyState, ...] = ()
+    whole: tuple[Key, Key] | None = None
+    edge: NodeRef | None = None
+    void: bool = False
 
 
-class Recall(RequestMessage, frozen=True, tag=27):
+class Recall(TokenMessage, frozen=True, tag=27):
     """What do you have under the keys in (after, upto]? Their owner has died. `Recalled` answers."""
 
     after: Key
     upto: Key
 
 
-class Recalled(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """The answer to `Recall`; None if the node serves these keys itself."""
+class Recalled(TokenMessage, frozen=True, tag=28):
+    """The answer to `Recall`: what is stored under the keys up to `reached`; None if the node serves them itself.
 
-    token: Token
+    Only if it is `complete` does a missing record mean that there is none.
+    """
+
     records: tuple[Record, ...] | None
-    groups: tuple[GroupState, ...] = ()
+    groups: tuple[KeyState, ...] = ()
+    complete: bool = False
+    reached: Key = Key(0)
 
 
-class Hold(RequestMessage, frozen=True, tag=29):
+class AskRange(TokenMessage, frozen=True, tag=39):
+    """Which keys do you answer for? `RangeIs` answers."""
+
+
+class RangeIs(TokenMessage, frozen=True, tag=40):
+    """The keys in hand begin after `after`; None if the node has none yet. `near` are its neighbours."""
+
+    after: Key | None
+    near: tuple[NodeRef, ...] = ()
+
+
+class NeedKeys(TokenMessage, frozen=True, tag=55):
+    """The sender is before you and has no keys in hand, whatever it had before it was started again."""
+
+
+class PassStates(OwnerRequest, frozen=True, tag=56):
+    """Group states under the key, from a node of a ring that was separate: merge them with yours."""
+
+    states: tuple[KeyState, ...]
+
+
+class Hold(TokenMessage, frozen=True, tag=29):
     """Examine these subscriptions for the sender from now on. A node with too many itself refuses.
 
     The sender counts how often its keys have changed: what is held for an earlier count is out of date.
@@ -154,69 +224,258 @@ class Hold(RequestMessage, frozen=True, tag=29):
     records: tuple[Record, ...]
 
 
-class Release(RequestMessage, frozen=True, tag=30):
-    """Forget a record that was copied from the sender, or is held for it, unless it is of a later version."""
+class Release(TokenMessage, frozen=True, tag=30):
+    """Forget a record that was copied from the sender, or is held for it, unless it has a later stamp."""
 
-    slot: Slot
-    version: int = ANY_VERSION
+    slot: RecordSlot
+    stamp: int = ANY_STAMP
 
 
-class ReleaseAll(RequestMessage, frozen=True, tag=33):
+class ReleaseAll(TokenMessage, frozen=True, tag=33):
     """Forget all that is held for the sender since its keys changed for the `epoch`-th time."""
 
     epoch: int
 
 
-class Examine(RequestMessage, frozen=True, tag=31):
-    """Deliver an event to whoever wants it of those held for the sender under a key. `Visited` answers."""
+class Examine(TokenMessage, frozen=True, tag=31):
+    """Deliver an event to the matching subscriptions that are held for the sender under a key. `Visited` answers."""
 
     epoch: int
     key: Key
     event: Publication
 
 
-class AskLoad(RequestMessage, frozen=True, tag=34):
+class AskLoad(TokenMessage, frozen=True, tag=34):
     """How many subscriptions do you examine? `LoadIs` answers."""
 
 
-class LoadIs(msgspec.Struct, frozen=True, array_like=True, tag=35):
+class LoadIs(TokenMessage, frozen=True, tag=35):
     """The answer to `AskLoad`: who answers, and how much it examines."""
 
-    token: Token
     node: NodeRef
     load: int
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag=32):
+class Done(TokenMessage, frozen=True, tag=32):
     """The answer to a request; not `ok` means that the node does not do it, now."""
 
-    token: Token
     ok: bool = True
 
 
-DataRequest = (
-    Store
-    | RemoveRecord
-    | Visit
-    | DeliverEvent
-    | Handover
-    | CopyRecords
-    | Recall
-    | Hold
-    | Release
-    | ReleaseAll
-    | Examine
-    | AskLoad
-)
-Request = DataRequest | GroupRequest
-RingAnswer = Visited | Gone | Recalled | LoadIs | GroupAnswer
-RingMessage = ChordMessage | Request | RingAnswer | Done
+# -- topic groups ----------------------------------------------------------------------------------------
+
+
+class HostRequest(OwnerRequest, frozen=True):
+    """A request to the root of a host; its key is the host's place on the circle."""
+
+    host: str
+
+
+class TopicRequest(HostRequest, frozen=True):
+    """A request about one topic. The root of a host that does not have the topic answers `Elsewhere`."""
+
+    topic: str
+
+
+class Register(TopicRequest, frozen=True, tag=41):
+    """A node subscribes to the topic, or still does. `Settings` answers."""
+
+    member: Key
+
+
+class Renew(HostRequest, frozen=True, tag=54):
+    """A node still subscribes to these topics of a host. The root refuses if it knows better."""
+
+    topics: tuple[str, ...]
+    member: Key
+
+
+class Deregister(TopicRequest, frozen=True, tag=42):
+    """A node does not subscribe to the topic any more."""
+
+    member: Key
+
+
+class Reshape(TopicRequest, frozen=True, tag=43):
+    """Give the group's tree another depth and rotation distance; None leaves one as it is."""
+
+    depth: int | None = None
+    rotation: int | None = None
+
+
+class FetchSettings(TopicRequest, frozen=True, tag=44):
+    """What is the group's tree? `Settings` answers."""
+
+
+class Settings(TokenMessage, frozen=True, tag=45):
+    """The group's tree; None if nobody has ever subscribed to the topic, except perhaps at nodes that are `silent`."""
+
+    host: str
+    tree: GroupTree | None
+    silent: tuple[NodeAddress, ...] = ()
+
+
+class RegionRequest(OwnerRequest, frozen=True):
+    """A request to the server of a region; its key is the region's upper end."""
+
+    host: str
+    tree: GroupTree
+    level: int
+
+
+class Enter(RegionRequest, frozen=True, tag=57):
+    """A member of the region. `Entered` answers."""
+
+    member: Key
+
+
+class Entered(TokenMessage, frozen=True, tag=58):
+    """The answer to `Enter`: the members that may have cells of the new one, and all others of the region."""
+
+    affected: tuple[Key, ...] = ()
+    peers: tuple[Key, ...] = ()
+
+
+class Exit(RegionRequest, frozen=True, tag=59):
+    """A member has left the region, or is dead."""
+
+    member: Key
+
+
+class Locate(RegionRequest, frozen=True, tag=60):
+    """Which member of the region stores a cell? `Located` answers."""
+
+    cell: Key
+
+
+class Located(TokenMessage, frozen=True, tag=61):
+    """The member that stores the cells in (after, upto]; None if the region has no member."""
+
+    member: Key | None
+    after: Key = Key(0)
+    upto: Key = Key(0)
+
+
+class GrantCells(OwnerRequest, frozen=True, tag=62):
+    """All cells of the topic are stored under this member, the first one. Of the root."""
+
+    topic: str
+
+
+class GiveCells(OwnerRequest, frozen=True, tag=46):
+    """The cells in (after, upto] of the topic are yours from now on, with these records. Of another member.
+
+    It may be repeated: `giver` and `serial` say which gift it is.
+    """
+
+    topic: str
+    after: Key
+    upto: Key
+    records: tuple[Record, ...]
+    giver: Key
+    serial: int
+
+
+class Review(OwnerRequest, frozen=True, tag=47):
+    """See whether the cells of a member belong elsewhere; with `enter`, register it at its region servers first."""
+
+    host: str
+    enter: bool = False
+    former: GroupTree | None = None  # the tree that is not used any more
+
+
+class Elsewhere(TokenMessage, frozen=True, tag=48):
+    """The answer of a root that does not have the topic: whom to ask."""
+
+    host: str
+
+
+class Entrust(HostRequest, frozen=True, tag=49):
+    """The topic is yours from now on; its state as the sender's reference has it. Of a root to another."""
+
+    state: GroupState
+
+
+class AskTopics(TokenMessage, frozen=True, tag=50):
+    """Which topics' groups are you a member of? `TopicsAre` answers. Of the root to a member."""
+
+
+class TopicsAre(TokenMessage, frozen=True, tag=51):
+    """The answer to `AskTopics`."""
+
+    topics: tuple[str, ...]
+
+
+class Probe(TopicRequest, frozen=True, tag=52):
+    """The members of the sender's topics: are they like those of the host of this topic? `Probed` answers."""
+
+    parts: dict[str, tuple[int, ...]]
+
+
+class Probed(TokenMessage, frozen=True, tag=53):
+    """The answer to `Probe`: the super topic that the receiver has given its topics to; None if they are not alike."""
+
+    into: str | None
+
+
+KeyRequest = Handover | HandoverPart | CopyRecords | Recall | AskRange | NeedKeys | PassStates
+RecordRequest = Store | RemoveRecord | Hold | Release | ReleaseAll | AskLoad
+EventRequest = Visit | DeliverEvent | Examine
+RootRequest = Register | Renew | Deregister | Reshape | FetchSettings | Probe | Entrust
+MemberRequest = Enter | Exit | Locate | GrantCells | GiveCells | Review | AskTopics
+RingRequest = KeyRequest | RecordRequest | EventRequest | RootRequest | MemberRequest
+GroupAnswer = Settings | Entered | Located | Elsewhere | TopicsAre | Probed
+RingAnswer = Visited | Gone | Recalled | RangeIs | LoadIs | GroupAnswer
+RingMessage = ChordMessage | RingRequest | RingAnswer | Done
+WorkAnswer = RingAnswer | bool  # what was asked for, or whether it was done
+
+
+# -- frames ----------------------------------------------------------------------------------------------
+
+
+class RingFrame(msgspec.Struct, frozen=True, array_like=True):
+    """What one node sends to another at once."""
+
+    sender: NodeRef
+    messages: list[RingMessage]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RingFrame).decode
+
+
+def encode_ring(sender: NodeRef, messages: Iterable[RingMessage]) -> bytes:
+    """A frame of these messages. Raises LocalProtocolError if it is too long."""
+    return joined([_encode(RingFrame(sender, list(messages)))], MAX_RING_FRAME)
+
+
+class RingReader:
+    """Reads what one node sends. Bytes that are not messages of the ring raise RemoteProtocolError and nothing else.
+
+    >>> from weft.ring.messages import Ask, RequestToken
+    >>> data = encode_ring(NodeRef(Key(5), NodeAddress("a")), [Ask(RequestToken(1))])
+    >>> [frame.messages for frame in RingReader().feed(data)]
+    [[Ask(token=1)]]
+    """
+
+    def __init__(self) -> None:
+        self._frames = FrameReader(MAX_RING_FRAME)
+
+    def feed(self, data: bytes) -> list[RingFrame]:
+        """The frames that are complete with this data. Raises RemoteProtocolError; the connection is then useless."""
+        try:
+            return [_decode(frame) for frame in self._frames.feed(data)]
+        except (ValueError, RecursionError, OverflowError) as error:  # msgspec's errors are ValueErrors
+            raise RemoteProtocolError(f"a message of the ring cannot be read: {error}") from None
+
+
+# -- effects ---------------------------------------------------------------------------------------------
 
 
 class RingSend(msgspec.Struct, frozen=True):
     """Send a message to a node."""
 
-    to: Address
+    to: NodeAddress
     message: RingMessage
 
 
@@ -233,13 +492,19 @@ class Unsubscribed(msgspec.Struct, frozen=True):
 
 
 class PublicationDone(msgspec.Struct, frozen=True):
-    """An event has visited all of its keys, and whoever wants it has it, but for nodes that do not answer.
+    """An event has visited all of its keys, and all subscribers have it, except perhaps at nodes that do not answer.
 
-    Offer it to these again with `RendezvousNode.offer`.
+    It is owed to these: publish it again, with the same id, when one of them is `Returned`.
     """
 
     id: EventId
-    silent: tuple[Address, ...] = ()
+    silent: tuple[NodeAddress, ...] = ()
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """A node that is owed events answers again."""
+
+    address: NodeAddress
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -275,15 +540,6 @@ class Reshaped(msgspec.Struct, frozen=True):
     topic: str
 
 
-RingEffect = (
-    RingSend
-    | Subscribed
-    | Unsubscribed
-    | PublicationDone
-    | Delivered
-    | Offered
-    | JoinedRing
-    | JoiningFailed
-    | LeftRing
-    | Reshaped
-)
+MembershipNotice = JoinedRing | JoiningFailed | LeftRing
+EventNotice = PublicationDone | Returned | Delivered | Offered
+RingEffect = RingSend | Subscribed | Unsubscribed | EventNotice | MembershipNotice | Reshaped

@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from weft.routing.overlay import Overlay
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import (
     About,
@@ -56,7 +55,6 @@ __all__ = [
     "Mapper",
     "MicsTable",
     "NegativeTable",
-    "Overlay",
     "Placed",
     "Places",
     "Role",

@@ -1,5 +1,5 @@
-"""Advertisements, which can be added to any table (thesis 3.6, Algorithms 4 and 5). Law: told'(L) is told(L) restricted
-to the items that may overlap an advertisement heard from L.
+"""Advertisements, which can be added to any table (thesis 3.6, Algorithms 4 and 5). What a link L is told is restricted
+to the items that may overlap an advertisement received from L.
 
 Advertisements travel by a routing table of their own, of any exact model; whether they are covered or merged is up to
 that table. A master tells a slave nothing, so there is nothing to restrict by, and the master is told everything as
@@ -29,7 +29,7 @@ from weft.model.schema import Schema
 from weft.routing.digest import digest
 from weft.routing.engine import TableEngine
 from weft.routing.identity import IdentityTable
-from weft.routing.incoming import MakeIndex, without_tail
+from weft.routing.incoming import MakeIndex, table_index
 from weft.routing.jobs import PIECES, Job, Jobs
 from weft.routing.ledger import Ledger
 from weft.routing.local import check_change
@@ -97,7 +97,9 @@ class _Page:
 class Advertised:
     """A table that tells a neighbour only what the neighbour's side may publish.
 
-    `table` decides what is wanted, `advertisements` which advertisements are told; neither knows about the other.
+    `table` decides what is wanted, `advertisements` which advertisements are told; neither knows about the other. Both
+    are under the table's schema, unless another is given: an event must be within an advertisement by the same values
+    by which it is routed.
 
     >>> from weft import parse
     >>> from weft.routing.simple import SimpleTable
@@ -117,9 +119,10 @@ class Advertised:
         *,
         schema: Schema | None = None,
         predicates: Predicates = NO_PREDICATES,
-        index: MakeIndex = without_tail,
+        index: MakeIndex = table_index,
         work: int = PIECES,
     ) -> None:
+        schema = table.schema if schema is None else schema
         self.table = table
         self.advertisements: TableEngine[Any, Any] = (
             IdentityTable(schema, predicates=predicates, index=index) if advertisements is None else advertisements
@@ -238,6 +241,16 @@ class Advertised:
             return [tell for link, page in self._pages.items() for tell in self._flush(link, page)]
         return _advertised(self.advertisements.step(budget)) + self._restricted(self.table.step(budget))
 
+    def rest(self) -> bool:
+        """Flush what the indexes of both tables have buffered."""
+        waiting = self.table.rest()
+        return self.advertisements.rest() or waiting
+
+    def settle(self) -> None:
+        """Wait for the indexes of both tables."""
+        self.table.settle()
+        self.advertisements.settle()
+
     @property
     def pending(self) -> bool:
         """Whether a change has consequences that have not been told yet."""
@@ -272,6 +285,7 @@ class Advertised:
                 if self._is_due(page, item_id):
                     page.ledger.tell(item_id)
         page.ledger.fresh = page.ledger.fresh or update.fresh
+        page.ledger.partial = update.partial
         page.ledger.notes += update.notes  # even if no items accompany them
         return self._flush(link, page)
 
@@ -319,6 +333,14 @@ class Advertised:
     def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
         """As in the table."""
         return self.table.reasons(event, link, most)
+
+    def holders(self, item: Item) -> Mapping[Source, int]:
+        """As in the table."""
+        return self.table.holders(item)
+
+    def witness(self, link: Link, item: Item) -> Item | None:
+        """As in the table."""
+        return self.table.witness(link, item)
 
     def place(self, events: Sequence[AnyEvent]) -> Places | None:
         """As in the table."""

@@ -1,5 +1,5 @@
-"""Tables whose items are cells of a space: ranges of curves, or labels. Laws: those of `table`, CELLS or wider: a link
-is told the cells of all others' filters; only new cells are told, and only cells that no other source wants are
+"""Tables whose items are cells of a space: ranges of curves, or labels. The laws of `table` hold, CELLS or wider: a
+link is told the cells of all others' filters. Only new cells are told, and only cells that no other source wants are
 withdrawn.
 
 Each listening link has counts of what all others want, without what came from the link itself, so that unsubscription
@@ -22,7 +22,7 @@ from weft.routing.table import Item
 
 C = TypeVar("C")  # the cells of a subscription or of an item
 C_contra = TypeVar("C_contra", contravariant=True)
-CellItem = TypeVar("CellItem", bound=Item)
+_CellItem = TypeVar("_CellItem", bound=Item)
 CellItem_co = TypeVar("CellItem_co", bound=Item, covariant=True)
 
 _TOGETHER = 16  # subscriptions that are counted as one piece of work
@@ -38,14 +38,14 @@ class Cells(Generic[C]):
         self.wanted = wanted  # their source, if they may have to be recomputed
 
 
-class Outgoing(Protocol[C_contra, CellItem_co]):
+class OutgoingCells(Protocol[C_contra, CellItem_co]):
     """What one link is told: the cells that all others want, with counts."""
 
-    def change(self, drop: Iterable[C_contra], add: Iterable[C_contra]) -> Told[CellItem_co]:
+    def change(self, drop: Iterable[C_contra], add: Iterable[C_contra]) -> ToldCells[CellItem_co]:
         """Remove and add cells that others want; returns the items removed and added, and notes."""
         ...
 
-    def improve(self) -> Told[CellItem_co]:
+    def improve(self) -> ToldCells[CellItem_co]:
         """Combine the same cells into fewer items, if that saves half of them."""
         ...
 
@@ -54,30 +54,30 @@ class Outgoing(Protocol[C_contra, CellItem_co]):
         ...
 
 
-Told = tuple[Change[Collection[CellItem], Collection[CellItem]], tuple[Note, ...]]
+ToldCells = tuple[Change[Collection[_CellItem], Collection[_CellItem]], tuple[Note, ...]]
 
 
-class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
+class CellTable(TableEngine[_CellItem, Cells[C]], Generic[_CellItem, C]):
     """What tables of cells have in common; an item is its own key."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.outgoing: dict[TableInterface[CellItem, Cells[C]], Outgoing[C, CellItem]] = {}
+        self.outgoing: dict[TableInterface[_CellItem, Cells[C]], OutgoingCells[C, _CellItem]] = {}
         self._waiting: dict[
-            TableInterface[CellItem, Cells[C]], dict[Cells[C], None]
+            TableInterface[_CellItem, Cells[C]], dict[Cells[C], None]
         ] = {}  # not yet counted for a new link
 
     @abstractmethod
-    def make_outgoing(self) -> Outgoing[C, CellItem]:
+    def make_outgoing(self) -> OutgoingCells[C, _CellItem]:
         """What a new link is told: nothing yet."""
 
-    def item(self, key: CellItem) -> Item:
+    def item(self, key: _CellItem) -> Item:
         """An item is its own key."""
         return key
 
     def revise(
         self,
-        source: TableInterface[CellItem, Cells[C]],
+        source: TableInterface[_CellItem, Cells[C]],
         drop: Sequence[Cells[C]],
         add: Sequence[Cells[C]],
     ) -> Job:
@@ -95,11 +95,11 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
         return iter(())
 
     def _counted(
-        self, interface: TableInterface[CellItem, Cells[C]], drop: Sequence[Cells[C]], add: Sequence[Cells[C]]
-    ) -> Told[CellItem]:
+        self, interface: TableInterface[_CellItem, Cells[C]], drop: Sequence[Cells[C]], add: Sequence[Cells[C]]
+    ) -> ToldCells[_CellItem]:
         return self.outgoing[interface].change([each.cells for each in drop], [each.cells for each in add])
 
-    def _tell(self, interface: TableInterface[CellItem, Cells[C]], told: Told[CellItem]) -> None:
+    def _tell(self, interface: TableInterface[_CellItem, Cells[C]], told: ToldCells[_CellItem]) -> None:
         change, notes = told
         for item in change.drop:
             self.withdraw(interface, item)
@@ -107,7 +107,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
             self.tell(interface, item)
         interface.ledger.notes += notes
 
-    def listen(self, interface: TableInterface[CellItem, Cells[C]]) -> Job:
+    def listen(self, interface: TableInterface[_CellItem, Cells[C]]) -> Job:
         """Count what all others want, some subscriptions at a time."""
         self.outgoing[interface] = self.make_outgoing()
         waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
@@ -119,7 +119,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
             yield
         self._waiting.pop(interface, None)
 
-    def silence(self, interface: TableInterface[CellItem, Cells[C]]) -> Job:
+    def silence(self, interface: TableInterface[_CellItem, Cells[C]]) -> Job:
         """Forget what the link was told."""
         self.outgoing.pop(interface, None)
         waiting = self._waiting.get(interface)

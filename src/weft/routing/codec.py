@@ -1,8 +1,9 @@
-"""Updates as bytes. Laws: decode(encode(update)) is the update, except that normal forms come back as filters of the
-same meaning; equal updates have equal bytes; any other bytes raise RemoteProtocolError and nothing else.
+"""Updates as bytes. `decode(encode(update))` is the update, except that normal forms come back as filters of the same
+meaning. Equal updates have equal bytes. Any other bytes raise RemoteProtocolError and nothing else.
 
 An update is one MessagePack array: about (0 subscriptions, 1 advertisements), fresh, the dropped ids, the added ids,
-the items of the latter, and the notes. Ids ascend. The link that sends it adds a length prefix.
+the items of the latter, and the notes. A partial update has `true` as its seventh element. Ids ascend. The link that
+sends it adds a length prefix.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Frame(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     ids: list[int]
     items: msgspec.Raw
     notes: tuple[Note, ...]
+    partial: bool = False
 
 
 _values = msgspec.msgpack.Decoder()
@@ -68,7 +70,8 @@ class Codec:
         if not _ascending(drop) or not _ascending(ids):
             raise LocalProtocolError("the ids of an update are invalid; use different integers from 0 to 2**63 - 1")
         items = [kind.encode(update.add[item_id]) for item_id in ids]
-        data = _encoder.encode((_ABOUT.index(update.about), update.fresh, drop, ids, items, update.notes))
+        parts = [_ABOUT.index(update.about), update.fresh, drop, ids, items, update.notes]
+        data = _encoder.encode([*parts, True] if update.partial else parts)
         if len(data) > MAX_FRAME:
             raise LocalProtocolError(f"an update of {len(data)} bytes does not fit in a frame of {MAX_FRAME}; split it")
         return data
@@ -91,7 +94,7 @@ class Codec:
             raise RemoteProtocolError(f"an update has {len(frame.ids)} ids but {len(values)} items")
         decode = self.kinds[about].decode
         add = {ItemId(item_id): decode(value) for item_id, value in zip(frame.ids, values, strict=True)}
-        return Update(about, frame.fresh, tuple(map(ItemId, frame.drop)), add, frame.notes)
+        return Update(about, frame.fresh, tuple(map(ItemId, frame.drop)), add, frame.notes, frame.partial)
 
     def encode_item(self, about: About, item: Item) -> bytes:
         """One item alone. Raises FilterTooComplexError, or LocalProtocolError for an item of another kind."""

@@ -1,5 +1,5 @@
-"""One number for a set of items. Law: equal sets have equal digests, however they were built; different sets collide
-with probability 2**-64, unless an attacker searches for a collision.
+"""One number for a set of items. Equal sets have equal digests, however they were built; different sets collide with
+probability 2**-64, unless an attacker searches for a collision.
 
 The digest is the sum over all items of `mixed(id, hash)` modulo 2**64, where `mixed` is 64 bits of BLAKE2b over the id
 and the item's hash, eight big-endian bytes each. A sum changes by a single addition when an item is added or removed.

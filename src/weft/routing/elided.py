@@ -1,5 +1,5 @@
-"""Local subscriptions most of which were found redundant beforehand. Laws: the roots admit exactly what all
-subscriptions admit; an elided subscription is not even parsed before what stands for it is removed.
+"""Local subscriptions most of which were found redundant beforehand. The roots admit exactly what all subscriptions
+admit. An elided subscription is not even parsed before what stands for it is removed.
 
 A broker that starts with millions of subscriptions adds the few that stand for all, as one change. What is behind a
 root returns in the same change that removes the root. A merger is removed with the first of its components.

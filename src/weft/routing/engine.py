@@ -1,5 +1,5 @@
-"""The engine of every routing table: links, roles, what is held, what is told. Law: a model only decides what to tell a
-link and which links want an event; everything else is implemented here, once.
+"""The engine of every routing table: links, roles, what is held, what is told. A model only decides what to tell a link
+and which links want an event; everything else is implemented here, once.
 
 A model works in jobs: generators that call `tell` and `withdraw`, and yield after each small piece of work (`jobs`). A
 call works on its own job for some pieces; the rest is pending, and `step` continues it. A job tells its additions
@@ -73,6 +73,7 @@ class TableEngine(ModelHooks[K, H]):
         self._numbers = count(1)  # shared by all links, so that no id is used twice, even if a link returns
         self.here: TableInterface[K, H] = TableInterface(None, Role.PEER, self._numbers)
         self.links: dict[Link, TableInterface[K, H]] = {}
+        self._master: TableInterface[K, H] | None = None  # of the links, the one to a master
         self._local = local
         self._refresh = refresh
         self._jobs = Jobs(work)
@@ -117,12 +118,20 @@ class TableEngine(ModelHooks[K, H]):
         if interface.listening:
             interface.ledger.fresh = self.exactness is not Exactness.FLOOD
             if new:
-                self._jobs.run(self.listen(interface))
+                self._jobs.run(self._introduce(interface))
         self.greet(interface)
         return self._flush()
 
+    def _introduce(self, interface: TableInterface[K, H]) -> Job:
+        """Tell a new neighbour what all others want. Updates are partial until that is done."""
+        interface.ledger.partial = True
+        yield from self.listen(interface)
+        interface.ledger.partial = False
+
     def _meet(self, link: Link, role: Role) -> TableInterface[K, H]:
         interface = self.links[link] = TableInterface(link, role, self._numbers)
+        if role is Role.MASTER:
+            self._master = interface
         self.meet(interface)
         return interface
 
@@ -143,6 +152,8 @@ class TableEngine(ModelHooks[K, H]):
         """Withdraw what no other source wants."""
         interface = self._interface(link)
         del self.links[link]
+        if interface is self._master:
+            self._master = None
         interface.attached, interface.ended = False, next(self._sessions)
         self._jobs.run(self._depart(interface))
         return self._flush()
@@ -243,6 +254,13 @@ class TableEngine(ModelHooks[K, H]):
         """Whether a change has consequences that have not been told yet."""
         return bool(self._jobs)
 
+    def rest(self) -> bool:
+        """Nothing to flush: a model that has an index flushes it."""
+        return False
+
+    def settle(self) -> None:
+        """Nothing to wait for: a model that has an index waits for it."""
+
     def _flush(self) -> list[Tell]:
         tells = []
         if not self._jobs:
@@ -283,6 +301,15 @@ class TableEngine(ModelHooks[K, H]):
         """Some of the items heard that admit an event."""
         return [*islice(self.admitting(self._interface(link), event), most)]
 
+    def holders(self, item: Item) -> Mapping[Source, int]:  # noqa: ARG002
+        """Nobody, unless the model knows."""
+        return {}
+
+    def witness(self, link: Link, item: Item) -> Item | None:  # noqa: ARG002
+        """None, unless the model knows."""
+        self._interface(link)
+        return None
+
     def place(self, events: Sequence[AnyEvent]) -> Places | None:  # noqa: ARG002
         """None, unless the model maps events."""
         return None
@@ -313,10 +340,6 @@ class TableEngine(ModelHooks[K, H]):
         kind = self.codec.kinds[about]
         return Digests(digest(self.told(link, about), kind), digest(self.heard(link, about), kind))
 
-    @property
-    def _master(self) -> TableInterface[K, H] | None:
-        return next((each for each in self.links.values() if each.role is Role.MASTER), None)
-
     def _interface(self, link: Link) -> TableInterface[K, H]:
         try:
             return self.links[link]
@@ -332,4 +355,5 @@ class TableEngine(ModelHooks[K, H]):
 
 
 def _no_advertisements() -> LocalProtocolError:
-    return LocalProtocolError("this network has no advertisements; publish without them, or use an Advertised table")
+    sentence = "this network has no advertisements; publish without them, or set `advertised = true` at every broker"
+    return LocalProtocolError(sentence)

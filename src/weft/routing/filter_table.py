@@ -1,4 +1,5 @@
-"""Tables whose items are filters. Laws: those of `table`, EXACT; events are looked up in an index of all items heard.
+"""Tables whose items are filters. The laws of `table` hold, EXACT. Events are looked up in an index of all items
+received.
 
 A model may leave out items that need not be told, but `heard` and `held` keep every item, so that it can be told when
 what made it redundant is removed. A filter that certainly never matches is not held.
@@ -18,10 +19,10 @@ from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.engine import TableEngine
-from weft.routing.incoming import BESIDE, LinkMatcher, MakeIndex, without_tail
+from weft.routing.incoming import LinkMatcher, MakeIndex, table_index
 from weft.routing.interface import H, K, TableInterface
 from weft.routing.jobs import Job
-from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, WantedItem
 
 
 class Held:
@@ -35,20 +36,17 @@ class Held:
 
 
 class FilterTable(TableEngine[K, H]):
-    """What tables of filters have in common. `index` creates the index that routes; `beside` is how many items may
-    wait.
-    """
+    """What tables of filters have in common. `index` creates the index that routes."""
 
     def __init__(
         self,
         schema: Schema | None = None,
         *,
-        index: MakeIndex = without_tail,
-        beside: int = BESIDE,
+        index: MakeIndex = table_index,
         **options: Any,
     ) -> None:
         super().__init__(schema, **options)
-        self._matcher = LinkMatcher(schema, index, beside)
+        self._matcher = LinkMatcher(schema, index)
         self._overlap = FilterOverlap(schema)
 
     @property
@@ -66,7 +64,7 @@ class FilterTable(TableEngine[K, H]):
         """By what filters mean."""
         return self._overlap
 
-    def hold(self, wanted: Wanted | NormalForm) -> Any:
+    def hold(self, wanted: WantedItem | NormalForm) -> Any:
         """A filter and its normal form."""
         item = wanted.filter if isinstance(wanted, Placed) else wanted
         form = as_form(item, self.schema)
@@ -113,6 +111,14 @@ class FilterTable(TableEngine[K, H]):
         assert interface.link is not None
         return self._matcher.detach(interface.link)
 
+    def rest(self) -> bool:
+        """Flush what the index has buffered."""
+        return self._matcher.rest()
+
+    def settle(self) -> None:
+        """Wait until no part of the index is being joined in the background."""
+        self._matcher.settle()
+
     def wanting(self, event: AnyEvent) -> set[Link]:
         """By the index. Cost: that of a match, about 10 us."""
         return self._matcher.wanting(event)
@@ -141,7 +147,7 @@ class FilterTable(TableEngine[K, H]):
 
 
 class FilterOverlap:
-    """Filters compared with advertisements, by what both mean. Law: False only when disproved."""
+    """Filters compared with advertisements, by what both mean. The answer is False only when disproved."""
 
     def __init__(self, schema: Schema | None = None) -> None:
         self._schema = schema

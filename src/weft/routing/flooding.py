@@ -1,4 +1,4 @@
-"""Flooding: every event goes everywhere, and subscriptions go nowhere. Law: nothing is ever told.
+"""Flooding: every event goes everywhere, and subscriptions go nowhere. Nothing is ever told.
 
 The other baseline: no table to maintain, and the most events.
 """
@@ -17,7 +17,7 @@ from weft.routing.engine import TableEngine
 from weft.routing.filter_table import FilterOverlap
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
-from weft.routing.table import Exactness, Item, ItemId, Items, Link, Places, Routes, Update, Wanted
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Places, Routes, Update, WantedItem
 
 
 class FloodingTable(TableEngine[int, bool]):
@@ -47,7 +47,7 @@ class FloodingTable(TableEngine[int, bool]):
         """There are no items to compare."""
         return FilterOverlap(self.schema)
 
-    def hold(self, wanted: Wanted | NormalForm) -> bool:  # noqa: ARG002 - the same for everything
+    def hold(self, wanted: WantedItem | NormalForm) -> bool:  # noqa: ARG002 - the same for everything
         """A marker that there is a subscription."""
         return True
 

@@ -1,5 +1,5 @@
-"""Identity-based routing: equal filters are told once (thesis 2.3). Law: a form is told to a link if and only if a
-source other than that link holds it.
+"""Identity-based routing: equal filters are told once (thesis 2.3). A form is told to a link if and only if a source
+other than that link holds it.
 
 Filters are equal if their normal forms are; the order of boxes does not matter. The items of a source with the same
 form are counted, so that the form is removed only with the last of them.
@@ -7,15 +7,16 @@ form are counted, so that the form is removed only with the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.algebra.box import Box, NormalForm
+from weft.algebra.relate import as_form
 from weft.language.ast import Filter
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
-from weft.routing.table import Item
+from weft.routing.table import Item, Source
 
 FormKey = frozenset[Box]
 
@@ -57,6 +58,11 @@ class IdentityTable(FilterTable[Form, Form]):
         if form is None:
             form = self.forms[key] = Form(key, new.item)
         return form
+
+    def holders(self, item: Item) -> Mapping[Source, int]:
+        """Who holds the form of the filter."""
+        form = self.forms.get(form_key(as_form(item, self.schema))) if isinstance(item, Filter | NormalForm) else None
+        return {} if form is None else {source.link: count for source, count in form.holders.items()}
 
     def item(self, key: Form) -> Item:
         """The first filter with this form."""

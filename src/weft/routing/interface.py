@@ -1,5 +1,5 @@
-"""The interfaces of a routing table: its neighbours, and its local clients. Law: nothing is told to an interface that
-is not attached, nor to a slave.
+"""The interfaces of a routing table: its neighbours, and its local clients. Nothing is told to an interface that is not
+attached, nor to a slave.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Items as MessagePack values, and their hashes. Laws: decode(encode(item)) has the meaning and the hash of the item;
-an item has the same hash in every process; whatever `refuse` accepts can be encoded, and decoded elsewhere.
+"""Items as MessagePack values, and their hashes. `decode(encode(item))` has the meaning and the hash of the item. An
+item has the same hash in every process. Whatever `refuse` accepts can be encoded, and decoded elsewhere.
 
 The model of a table determines the kind of its items, so the wire format does not state it. Advertisements are always
 filters. Decoding raises RemoteProtocolError and nothing else, and uses memory in proportion to what was received.
@@ -25,6 +25,7 @@ from weft.language.ast import (
     Call,
     Compare,
     Filter,
+    Has,
     In,
     Is,
     Like,
@@ -325,6 +326,9 @@ def _reads_back(root: Filter, is_long: bool, predicates: Predicates) -> bool:
         if kind is Like:
             likes += 1
             plain = plain and node.escape is None
+        elif kind is Has:
+            plain = False
+            tests += len(node.values) - 1
         elif kind is Call:
             if predicates.get(node.predicate.name) is not node.predicate:
                 return False  # it may be read as another one
@@ -358,7 +362,7 @@ def _parts(node: Any, kind: type) -> tuple[tuple[str, ...], tuple[Constant, ...]
         if type(right) is AttributeRef:
             return (node.left.name, right.name), ()
         return (node.left.name,), (right,)
-    if kind is In:
+    if kind is In or kind is Has:
         return (node.left.name,), node.values
     if kind is Between:
         return (node.left.name,), (node.low, node.high)

@@ -1,4 +1,4 @@
-"""Items as a person reads them. Law: a filter is shown as its text, and nothing is longer than asked for."""
+"""Items as text for people. A filter is shown as its text, and nothing is longer than requested."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def item_text(item: Item, codec: UpdateCodec, most: int) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text in at most so many characters."""
+    """A text, cut to a number of characters."""
     return text if len(text) <= most else text[: max(0, most - 2)] + ".."

@@ -1,4 +1,4 @@
-"""Work that may take longer than one call. Law: a call does a bounded number of pieces; the rest is pending.
+"""Work that may take longer than one call. A call does a bounded number of pieces; the rest is pending.
 
 A job is a generator that yields after each piece of work. Jobs do not wait for each other: whatever state a job leaves
 between two pieces is valid for every other job.

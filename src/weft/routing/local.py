@@ -1,4 +1,4 @@
-"""Local subscriptions, apart from those of neighbours (thesis 4.8). Law: the roots admit exactly what the subscriptions
+"""Local subscriptions, apart from those of neighbours (thesis 4.8). The roots admit exactly what the subscriptions
 admit.
 
 A table sees only the roots of its local part, so a local part that finds few roots saves the table work, whatever the

@@ -1,5 +1,5 @@
-"""Subscriptions and events mapped by clients (MICS 6.1). Law: a client computes exactly what its broker would compute,
-for every broker with the same fingerprint.
+"""Subscriptions and events mapped by clients (MICS 6.1). A client computes exactly what its broker would compute, for
+every broker with the same fingerprint.
 
 A broker publishes its fingerprint, which contains everything that mapping needs. Clients thus do the work of finding
 ranges and labels, and an event is mapped once, not at every broker on its way.
@@ -17,6 +17,7 @@ from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
+from weft.model.schema import Schema
 from weft.routing.dls.space import cells_of, items_of
 from weft.routing.mics.space import CurveSpaces
 from weft.routing.table import Placed, Places
@@ -27,7 +28,7 @@ from weft.space.label_space import LabelSpace
 class _Space(Protocol):
     def items(self, wanted: Filter) -> tuple[CurveRange | LabelSet, ...]: ...
 
-    def points(self, events: Sequence[AnyEvent]) -> Ints: ...
+    def points(self, events: Sequence[AnyEvent], schema: Schema | None) -> Ints: ...
 
 
 class _Labels:
@@ -39,8 +40,8 @@ class _Labels:
     def items(self, wanted: Filter) -> tuple[LabelSet, ...]:
         return items_of(wanted, self._sides)
 
-    def points(self, events: Sequence[AnyEvent]) -> Ints:
-        return cells_of(events, self._sides.space)
+    def points(self, events: Sequence[AnyEvent], schema: Schema | None) -> Ints:
+        return cells_of(events, self._sides.space, schema)
 
 
 class Mapper:
@@ -59,7 +60,7 @@ class Mapper:
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
-        self._space = _space(fingerprint)
+        self._space, self._schema = _agreed(fingerprint)
 
     def subscription(self, wanted: Filter) -> Placed:
         """A filter with its ranges or labels. Raises FilterTooComplexError."""
@@ -67,18 +68,20 @@ class Mapper:
 
     def events(self, events: Sequence[AnyEvent]) -> Places:
         """The positions of events."""
-        return Places(self.fingerprint, self._space.points(events))
+        return Places(self.fingerprint, self._space.points(events, self._schema))
 
 
-def _space(fingerprint: str) -> _Space:
+def _agreed(fingerprint: str) -> tuple[_Space, Schema | None]:
+    """The space, and the schema to which events conform before they are mapped."""
     try:
         said = json.loads(fingerprint)
         if "table" in said:
             said = said["table"]  # with advertisements
+        schema = None if said.get("schema") is None else Schema.from_dict(said["schema"])
         if "spaces" in said:
-            return CurveSpaces.from_parameters(said["spaces"])
+            return CurveSpaces.from_parameters(said["spaces"]), schema
         if "space" in said:
-            return _Labels(LabelSpace.from_json(json.dumps(said["space"])), said["side"])
+            return _Labels(LabelSpace.from_json(json.dumps(said["space"])), said["side"]), schema
         model = said["model"]
     except (KeyError, TypeError, ValueError, SchemaError, LabelError) as error:
         raise LocalProtocolError(f"not the fingerprint of a table: {error}; pass the one that a broker sent") from None

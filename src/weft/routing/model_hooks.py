@@ -1,4 +1,4 @@
-"""What a routing model decides: how filters become items, what a link is told, and which links want an event. Law: the
+"""The hooks of a routing model: how filters become items, what a link is told, and which links want an event. The
 abstract hooks are enough; every other hook has a meaning when it is left as it is.
 
 `engine.TableEngine` calls the hooks. Those that return a job tell their additions before they first yield, and withdraw
@@ -18,7 +18,7 @@ from weft.model.change import Change
 from weft.routing.interface import H, K, TableInterface
 from weft.routing.item_codec import LabelItems, RangeItems
 from weft.routing.jobs import Job
-from weft.routing.table import Exactness, Item, ItemId, Items, Link, Overlap, Places, Routes, Update, Wanted
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Overlap, Places, Routes, Update, WantedItem
 
 
 class ModelHooks(ABC, Generic[K, H]):
@@ -46,7 +46,7 @@ class ModelHooks(ABC, Generic[K, H]):
         return None
 
     @abstractmethod
-    def hold(self, wanted: Wanted | NormalForm) -> Any:
+    def hold(self, wanted: WantedItem | NormalForm) -> Any:
         """A subscription in the form that `keep` expects; None if it never matches. Raises FilterTooComplexError."""
 
     @abstractmethod

@@ -1,5 +1,5 @@
-"""Subsumption-based routing by negative space (Jafarpour et al.). Law: what is told to a link covers what all others
-want, and consists of some of their items, unchanged.
+"""Subsumption-based routing by negative space (Jafarpour et al.). What is told to a link covers what all others want,
+and consists of some of their items, unchanged.
 
 Each listening link has its own space of what all others want (errata, negative space 6). An item that the told ones
 together cover is not told, but kept, and it is told when they no longer cover it. With a limit, the spaces are

@@ -1,4 +1,4 @@
-"""The models of routing tables, by name. Law: every table is created here; a new model adds its line."""
+"""The models of routing tables, by name. Every table is created here; a new model adds its line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
     """A table of a model, under a schema; with `advertised`, one that supports advertisements.
 
     Options are those of the model: see its class. Models on cells need a schema with bounds, or their own `spaces`
-    (mics, mics-exact) or `space` (dls). Raises LocalProtocolError for an unknown model, SchemaError without bounds.
+    (mics, mics-exact) or `space` (dls). The models mics and dls take only the bounds from it, and map the values that
+    an event has: where subscriptions are matched under a schema, conform events to it first, as a broker does.
+
+    Raises LocalProtocolError for an unknown model, SchemaError without bounds.
 
     >>> make_table("covering").model, make_table("identity", advertised=True).model
     ('covering', 'identity with advertisements')
@@ -56,7 +59,7 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
         return table
     from weft.routing.adverts import Advertised
 
-    return Advertised(table, schema=schema, predicates=options.get("predicates", NO_PREDICATES))
+    return Advertised(table, predicates=options.get("predicates", NO_PREDICATES))
 
 
 def _on_cells(

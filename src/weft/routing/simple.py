@@ -1,4 +1,4 @@
-"""Simple routing: every subscription is told to every neighbour (thesis 2.3). Law: each is an item of its own.
+"""Simple routing: every subscription is told to every neighbour (thesis 2.3). Each is an item of its own.
 
 The baseline of the other models: each broker knows every subscription of the network.
 """
@@ -13,7 +13,7 @@ from weft.language.ast import Filter
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
-from weft.routing.table import Item, Placed, Wanted
+from weft.routing.table import Item, Placed, WantedItem
 
 _TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
 
@@ -43,7 +43,7 @@ class SimpleTable(FilterTable[Copy, Copy]):
 
     model = "simple"
 
-    def hold(self, wanted: Wanted | NormalForm) -> Copy | Held | None:
+    def hold(self, wanted: WantedItem | NormalForm) -> Copy | Held | None:
         """The filter unchanged. Its normal form is made only if it may be too complex, or never match."""
         item = wanted.filter if isinstance(wanted, Placed) else wanted
         if self.schema is None and isinstance(item, Filter) and plainly_satisfiable(item):

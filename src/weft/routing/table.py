@@ -1,6 +1,6 @@
 """The contract of routing tables: what neighbours tell each other, and where an event goes. Laws, on one table:
 
-1. what A has told B is what B has heard from A, when nothing is in flight;
+1. what A has told B is what B has heard from A, when nothing is in flight and A has told B everything;
 2. whatever a local subscription or heard(M), M != L, admits, told(L) admits: a mistake here loses events;
 3. EXACT: and nothing else; CELLS: nothing else, cell by cell;
 4. when nothing is wanted, told(L) is empty;
@@ -11,9 +11,13 @@ Law 2 holds after every update. Laws 3 and 4 hold when nothing is pending: a lar
 updates, the additions first and the removal in the last, and `step` continues it. A new neighbour is told everything
 gradually; law 2 holds for it when nothing is pending.
 
-An update is atomic: held = (nothing if fresh else held - drop) + add, then one recomputation. A table neither sends nor
-waits; it returns what must be told. Links are FIFO and lose nothing while they last. What both ends must agree on while
-they run is sent as notes, which take effect with their update.
+An update is atomic: held = (nothing if fresh else held - drop) + add, then one recomputation. A session begins with a
+fresh update. If there is much to tell, the fresh update and those after it are partial, up to the last one. What was
+heard in earlier sessions and is not repeated stays until that one, which drops it: whatever a neighbour wanted before
+it restarted, it is sent until it has said everything that it wants now.
+
+A table neither sends nor waits; it returns what must be told. Links are FIFO and lose nothing while they last. What
+both ends must agree on while they run is sent as notes, which take effect with their update.
 """
 
 from __future__ import annotations
@@ -63,8 +67,8 @@ class Places(NamedTuple):
     keys: Ints
 
 
-Wanted = Filter | Placed
-Filters = Mapping[SubId, Wanted]
+WantedItem = Filter | Placed
+Filters = Mapping[SubId, WantedItem]
 
 
 class About(Enum):
@@ -91,15 +95,28 @@ class Role(Enum):
     MASTER = "master"  # told what is wanted here, sent every event; tells nothing
     SLAVE = "slave"  # told nothing, because it sends every event; sent what it wants
 
+    @property
+    def converse(self) -> Role:
+        """What this broker is to the neighbour."""
+        return _CONVERSE[self]
+
+
+_CONVERSE = {Role.PEER: Role.PEER, Role.MASTER: Role.SLAVE, Role.SLAVE: Role.MASTER}
+
 
 class Update(msgspec.Struct, frozen=True):
-    """What a neighbour holds of us becomes (nothing if fresh else held - drop) + add."""
+    """What a neighbour holds of us becomes (nothing if fresh else held - drop) + add.
+
+    A session that begins with a partial update is told completely with the first one that is not partial. Until then
+    the neighbour also holds what it heard in earlier sessions.
+    """
 
     about: About = About.SUBSCRIPTIONS
     fresh: bool = False
     drop: tuple[ItemId, ...] = ()
     add: Items = {}
     notes: tuple[Note, ...] = ()  # of tables of labels; a fresh update has all that are still valid
+    partial: bool = False  # the session has begun, and more follows before everything is told
 
 
 class Tell(msgspec.Struct, frozen=True):
@@ -127,7 +144,7 @@ class Kept(NamedTuple):
 
 
 class Overlap(Protocol):
-    """Whether an item and an advertisement have an event in common. Law: False only when disproved.
+    """Whether an item and an advertisement have an event in common. The answer is False only when disproved.
 
     `meets` compares what `see` and `promise` return; None meets everything.
     """
@@ -209,7 +226,9 @@ class RoutingTable(Protocol):
         ...
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """Attach a neighbour, or restart its session: returns everything that it should know, as fresh updates."""
+        """Attach a neighbour, or restart its session: returns everything that it should know, or a part of it, as fresh
+        updates; `step` returns the rest.
+        """
         ...
 
     def detach(self, link: Link) -> list[Tell]:
@@ -242,6 +261,17 @@ class RoutingTable(Protocol):
         """Whether a change has consequences that have not been told yet."""
         ...
 
+    def rest(self) -> bool:
+        """Use quiet time: flush what indexes have buffered, if nothing has changed since the last call.
+
+        Returns whether something is still buffered.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait until no part of the table's indexes is being joined in the background."""
+        ...
+
     # -- events ---------------------------------------------------------------------------------
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
@@ -257,9 +287,23 @@ class RoutingTable(Protocol):
         ...
 
     def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
-        """Items because of which a neighbour wants an event, `most` at most; none where nobody tells any.
+        """Items because of which a neighbour wants an event, `most` at most; none where the model tells none.
 
         Cost: that of `route`, and O(heard): 60 to 90 ns for a filter or a range, and 1 us for a label set.
+        """
+        ...
+
+    def holders(self, item: Item) -> Mapping[Source, int]:
+        """Who wants a filter: how many local subscriptions (None), and how many items of each neighbour, are equal to
+        it; none where the model does not know.
+
+        Cost: that of reading the filter's hull, some 30 us.
+        """
+        ...
+
+    def witness(self, link: Link, item: Item) -> Item | None:
+        """An item that the neighbour is told and that covers a filter; None if there is none, or the model does not
+        know. Cost: that of a search for what covers it.
         """
         ...
 
@@ -274,7 +318,10 @@ class RoutingTable(Protocol):
         ...
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """Every item that the neighbour has told us."""
+        """Every item that the neighbour has told us, including those of earlier sessions that still count.
+
+        Their ids may have changed, because the neighbour has given the old ones to other items.
+        """
         ...
 
     @property

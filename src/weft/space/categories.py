@@ -1,4 +1,4 @@
-"""Known strings in cells. Laws: those of a dimension; an unknown string has its own cell, after all known ones.
+"""A dimension of known strings in cells. An unknown string has its own cell, after all known ones.
 
 The order is chosen by the user or by a taxonomy, so that strings that are requested together are neighbours. Patterns
 and user predicates are exact here, because each known string can be tested.

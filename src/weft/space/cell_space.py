@@ -1,6 +1,5 @@
-"""Cell spaces: a filter becomes items, and an event is looked up among them, whatever the items are. Laws: the items of
-a box admit every event that matches the box; more items admit no fewer events; spaces with equal parameters have equal
-items.
+"""Cell spaces: a filter becomes items, and an event is looked up among them, whatever the items are. The items of a box
+admit every event that matches the box. More items admit no fewer events. Spaces with equal parameters have equal items.
 
 | space | an item is | its fields |
 |---|---|---|

@@ -1,5 +1,5 @@
-"""The cells that the boxes of a filter meet. Laws: no cell that a box meets is left out; the work is bounded, whatever
-the filter: value sets that boxes share are looked up once, and what takes too many tests of categories is widened.
+"""The cells that the boxes of a filter meet. No cell that a box meets is left out. The work is bounded, whatever the
+filter: value sets that boxes share are looked up once, and what takes too many tests of categories is widened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The content space: a grid and a curve through its cells, so that a filter is a set of ranges and an event a number
-(MICS 3). Laws: the index of an event that matches a filter lies in the filter's ranges; two spaces with equal
-parameters give equal ranges and indexes.
+(MICS 3). The index of an event that matches a filter lies in the filter's ranges. Two spaces with equal parameters give
+equal ranges and indexes.
 
 All of this is arithmetic on public parameters, so clients can compute it themselves (MICS 6.1).
 """

@@ -1,6 +1,5 @@
-"""Curves through the cells of a grid: a box of cells becomes ranges of one line (MICS 3.2, 3.3).
-Laws: every cell has one index and every index one cell; the ranges of a box contain all of its cells; without a cap
-they contain no others.
+"""Curves through the cells of a grid: a box of cells becomes ranges of one line (MICS 3.2, 3.3). Every cell has one
+index and every index one cell. The ranges of a box contain all of its cells. Without a cap they contain no others.
 
 Neighbours on Hilbert's curve are neighbours in space, so it cuts a box into the fewest ranges; the other two are there
 for comparison. Ranges are inclusive, sorted, disjoint and not adjacent.

@@ -1,5 +1,5 @@
-"""Attributes in groups, each with its own curve (MICS 8). Laws: those of a cell space; an event passes if every group
-admits it, so a subscription that constrains attributes of several groups lets more events pass than on one curve.
+"""Attributes in groups, each with its own curve: a cell space (MICS 8). An event passes if every group admits it, so a
+subscription that constrains attributes of several groups lets more events pass than on one curve.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One dimension of a grid: the values of an attribute in cells, numbered from 0. Laws: every value, and absence, is in
-exactly one cell; the cells of a value set include the cell of each of its values.
+"""One dimension of a grid: the values of an attribute in cells, numbered from 0. Every value, and absence, is in
+exactly one cell. The cells of a value set include the cell of each of its values.
 
 Cell 0 is "absent, or of another type" (MICS erratum 6). The kind of dimension determines the other cells.
 """

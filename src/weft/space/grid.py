@@ -1,5 +1,5 @@
-"""A grid over some attributes of a schema: events fall into cells, filters cover boxes of cells (MICS 3.3).
-Law: an event that matches a filter is in a cell that the filter covers.
+"""A grid over some attributes of a schema: events fall into cells, filters cover boxes of cells (MICS 3.3). An event
+that matches a filter is in a cell that the filter covers.
 
 Without a predicate, a filter covers all cells of a dimension, including the one for "absent"; a range over the whole
 domain does not cover that one. A condition that a grid cannot express (a comparison between attributes, an attribute

@@ -1,5 +1,5 @@
-"""Two label spaces side by side (DLS 5.1): the one in use and, while a network is re-tuned, the next one. Laws: no
-label is in both; whatever holds for the labels of one space holds here.
+"""Two label spaces side by side (DLS 5.1): the one in use and, while a network is re-tuned, the next one. No label is
+in both. Whatever holds for the labels of one space holds here.
 
 A side is the highest bit of a label, which no space uses. Spaces alternate: the next one is on the other side, so the
 labels of neighbours at different stages are never confused.

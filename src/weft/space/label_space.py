@@ -1,5 +1,5 @@
-"""The label space: grids of several applications in one numbering (DLS 5.4). Laws: an event that matches a filter has
-one of the filter's labels at some level in use; two spaces with equal parameters give equal labels.
+"""The label space: grids of several applications in one numbering (DLS 5.4). An event that matches a filter has one of
+the filter's labels at some level in use. Two spaces with equal parameters give equal labels.
 
 A subscription has at most `most` labels, or one per box if it has more boxes. A subscription with more cells drops low
 bits of its attributes: its labels are then blocks of cells and never cover fewer cells. The choice of dropped bits is a

@@ -1,5 +1,5 @@
-"""Labels: the cells of a grid as short numbers (DLS 3.2). Laws: different cells have different labels; a label has the
-fewest bits that can number the granules of each attribute, whatever their number (errata, DLS 7).
+"""Labels: the cells of a grid as short numbers (DLS 3.2). Different cells have different labels. A label has the fewest
+bits that can number the granules of each attribute, whatever their number (errata, DLS 7).
 
 A label is the sequence of granule numbers, with the first attribute in the highest bits. Where attributes may drop low
 bits, so that one label stands for a block of cells, each has one more bit: a mark above the remaining bits.

@@ -1,4 +1,4 @@
-"""A line in cells. Laws: those of a dimension; an interval takes exactly the cells that it meets.
+"""A dimension that cuts a line into cells. An interval takes exactly the cells that it meets.
 
 The first and the last cell are half-infinite, so a value out of bounds has a cell too. A line is cut like an interval,
 just below a value or just above it, so open and closed ends are exact, and a closed end on an edge takes the cell that

@@ -1,5 +1,5 @@
-"""Where to cut a dimension into cells: evenly, at given boundaries, or evenly by what is published (MICS 6.3).
-Law: never more cells than requested, including "absent" and the half-infinite ones.
+"""The cuts of a dimension into cells: even, at given boundaries, or even by what is published (MICS 6.3). There are
+never more cells than requested, including "absent" and the half-infinite ones.
 
 Finer cells where much is published cost no more bits and give fewer false positives.
 """

@@ -1,4 +1,4 @@
-"""Where a filter is placed among very many, so that similar filters are close. Law: equal placements give equal keys on
+"""The placement of a filter among very many, so that similar filters are close. Equal placements give equal keys on
 every machine; they affect only speed.
 
 The attributes that most filters test become the dimensions of a curve, and each is divided into cells with about the

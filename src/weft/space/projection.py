@@ -1,5 +1,5 @@
-"""More attributes than a curve can carry (MICS 5, 8): choose the most selective ones, or divide them into groups.
-Law: a projection, or groups that must all agree, lets through everything that the whole space does; only false
+"""Projections, for more attributes than a curve can carry (MICS 5, 8): the most selective attributes, or all of them in
+groups. A projection, or groups that must all agree, lets through everything that the whole space does; only false
 positives grow.
 
 Everything is measured on samples: boxes of cells of some subscriptions, as `Grid.boxes_of_columns` returns them over

@@ -1,4 +1,4 @@
-"""Sets of curve points as sorted ranges. Laws: exact; each set has a single form.
+"""Sets of curve points as sorted ranges. Operations are exact, and each set has a single form.
 
 Ranges are sorted, disjoint and never adjacent, with both ends included (MICS 3.3), so every contiguous part of a set
 lies in one range. A contiguous part is therefore covered by a set if and only if it lies within one of its ranges.

@@ -1,4 +1,4 @@
-"""Many range sets in three arrays, one set per subscription. Law: row i is the ranges offsets[i] to offsets[i + 1]."""
+"""Many range sets in three arrays, one set per subscription. Row i is the ranges offsets[i] to offsets[i + 1]."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Everything is imported here at once, because some functions have the names of their modules.
 """
 
+from weft.pipeline.match_job import Strategy as Strategy
+from weft.pipeline.output import Output as Output
 from weft.spark.aggregate import Aggregated as Aggregated
 from weft.spark.aggregate import aggregate as aggregate
 from weft.spark.broker_sink import BrokerSink as BrokerSink
@@ -14,10 +16,8 @@ from weft.spark.files import write_frame as write_frame
 from weft.spark.formats import register as register
 from weft.spark.load import load as load
 from weft.spark.match import Prepared as Prepared
-from weft.spark.match import Strategy as Strategy
 from weft.spark.match import match as match
 from weft.spark.match import prepare as prepare
-from weft.spark.output import Output as Output
 from weft.spark.profile import profile as profile
 from weft.spark.session import session as session
 from weft.spark.statistics import statistics as statistics

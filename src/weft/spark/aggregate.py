@@ -1,6 +1,6 @@
-"""Millions of subscriptions reduced to a small active set, in parallel. Laws: the active set admits the same events as
-all subscriptions (covering, subsumption, merging without a budget) or more (mics, dls, merging with a budget); every
-passive subscription is proven to be covered by active ones; a bad row goes to the errors, whole, and stops nothing.
+"""Millions of subscriptions reduced to a small active set, in parallel. The active set admits the same events as all
+subscriptions (covering, subsumption, merging without a budget) or more (mics, dls, merging with a budget). Every
+passive subscription is proven to be covered by active ones. A bad row goes to the errors, whole, and stops nothing.
 
 `chunks` has what a task does, `rounds` how tasks follow each other. Nothing here needs a SparkContext: Connect will do.
 """

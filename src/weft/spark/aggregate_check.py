@@ -1,4 +1,4 @@
-"""The active set checked with events. Law: an event that a subscription admits and the active set does not is an error,
+"""The check of an active set with events. An event that a subscription admits and the active set does not is an error,
 never a figure; so is the converse where the model is exact.
 """
 

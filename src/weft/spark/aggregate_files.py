@@ -1,4 +1,4 @@
-"""The result of an aggregation, as a folder that a broker or another job can read. Law: the folder is complete: it has
+"""The result of an aggregation, as a folder that a broker or another job can read. The folder is complete: it has
 `active`, `passive` and `errors` as tables, `subscriptions` with all that a broker needs to know of each, and `facts`
 with the model, the parameters of its space and the statistics.
 """
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import PipelineError
-from weft.net.initial_table import FACTS, NUMBER, SUBSCRIPTIONS
+from weft.server.initial_load import FACTS, NUMBER, SUBSCRIPTIONS
 from weft.spark.events import quoted
 from weft.spark.files import check_free, write_frame
 

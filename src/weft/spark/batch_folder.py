@@ -1,5 +1,5 @@
-"""A folder of one micro-batch, committed by one rename. Laws: a reader sees all files of a micro-batch or none; a
-micro-batch that is committed is never written again.
+"""A folder of one micro-batch, committed by one rename. A reader sees all files of a micro-batch or none. A micro-batch
+that is committed is never written again.
 
 Workers write their files into a draft that no reader looks at, under names of their own. The driver moves those that
 Spark's finished tasks reported into a fresh folder, adds the manifest and renames the folder: files of tasks that died
@@ -35,7 +35,7 @@ class BatchFolders:
         return self.root / f"batch={batch}"
 
     def manifest(self, batch: int) -> dict[str, Any] | None:
-        """What a committed micro-batch says of itself, None if it is not committed."""
+        """The manifest of a committed micro-batch; None if it is not committed."""
         try:
             found: dict[str, Any] = json.loads((self.path_of(batch) / MANIFEST).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
@@ -75,5 +75,5 @@ class BatchFolders:
         return sorted(int(number) for number in found if number.isdigit())
 
     def remove(self, batch: int) -> None:
-        """Remove a micro-batch that nobody needs."""
+        """Remove a micro-batch that is no longer needed."""
         shutil.rmtree(self.path_of(batch), ignore_errors=True)

@@ -1,5 +1,5 @@
-"""One micro-batch, as workers match it: rows in, files out. Laws: every event is matched or set aside with the reason;
-what a task reports is complete on disk.
+"""One micro-batch, as workers match it: rows in, files out. Every event is matched or set aside with the reason. What a
+task reports is complete on disk.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weft.index.base import Matches
-from weft.spark.events import attributes
-from weft.spark.output import Output, ResultForm, write
+from weft.pipeline.attributes import attributes
+from weft.pipeline.output import Output, ResultForm, write
 from weft.spark.version_matcher import VersionFiles
 
 REPORT = "results string, refusals string, events bigint, matches bigint, refused bigint"

@@ -1,4 +1,4 @@
-"""Results of a stream published into a broker. Law: every row becomes one event, whatever fails in between."""
+"""Results of a stream published into a broker. Every row becomes one event, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from weft.pipeline.file_names import plain_path
 from weft.spark.broker_target import BrokerTarget, check_publishable, events_of_rows
 
 if TYPE_CHECKING:
@@ -28,13 +30,13 @@ class BrokerSink:
     target: BrokerTarget
 
     def bound(self, stream: str) -> BrokerSink:
-        """The sink of one stream: another one, with another checkpoint, counts its micro-batches anew."""
+        """The sink of one stream: another one, with another checkpoint, starts to count its micro-batches again."""
         return BrokerSink(replace(self.target, name=f"{self.target.name}-{stream}"))
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Publish the rows of a micro-batch. Raises BrokerError, AccessError or EventError."""
         check_publishable((field.name, field.dataType) for field in frame.schema.fields)
-        publish_files(self.target, batch, sorted(path.removeprefix("file://") for path in frame.inputFiles()))
+        publish_files(self.target, batch, sorted(plain_path(unquote(path)) for path in frame.inputFiles()))
 
 
 def publish_files(target: BrokerTarget, batch: int, files: Sequence[str]) -> int:

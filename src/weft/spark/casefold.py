@@ -1,4 +1,4 @@
-"""Case folding on Spark. Law: for every text what `str.casefold` says; Spark's own `lower` is another function.
+"""Case folding on Spark. Every text folds as `str.casefold` folds it; Spark's own `lower` is another function.
 
 No Python runs on the executors: characters that fold to one other are translated, and the hundred that fold to several
 are replaced one after another, in texts that have any of them.

@@ -1,5 +1,5 @@
-"""Charts as SVG, made of text alone. Laws: well-formed whatever the names hold; a name that is cut is whole in its
-tooltip; no chart needs a script, a font or a network.
+"""Charts as SVG, made of text alone. They are well-formed whatever the names contain. A name that is cut is shown in
+full in its tooltip. No chart needs a script, a font or a network.
 
 Colours are the page's (`var(--c0)` to `var(--c7)`, `--ink`, `--faint`, `--line`), so that a page is light or dark.
 """
@@ -14,7 +14,7 @@ from weft.kernels.arrays import Floats
 
 COLOURS = 8
 _ROW = 24.0
-_SIGN = 6.6  # the width of a sign
+_SIGN = 6.6  # the width of a character
 
 
 def clean(text: str) -> str:
@@ -120,7 +120,7 @@ def demand(  # noqa: PLR0913, PLR0917 - a chart's data
 
 
 def heat(names: Sequence[str], share: Callable[[int, int], float], said: Callable[[int, int], str]) -> str:
-    """A square of cells, the darker the larger the share; what each says is in its tooltip."""
+    """A square of cells, the darker the larger the share; its figures are in its tooltip."""
     side, left = 30.0, _margin(names)
     top = min(150.0, 12 + _SIGN * max(map(len, names), default=0) * 0.75)
     drawn = []

@@ -1,5 +1,5 @@
-"""What is done with a chunk of subscriptions, without Spark. Laws: a row that cannot be read goes out with the reason
-and stops nothing; every other row goes out active, or passive with rows that are active and admit what it admits.
+"""The work on a chunk of subscriptions, without Spark. A row that cannot be read is returned with the reason and stops
+nothing. Every other row is returned as active, or as passive with active rows that admit what it admits.
 
 Rows come in and go out as Arrow tables, so that a task is only a loop over these functions.
 """
@@ -53,7 +53,7 @@ def row_type(id_type: pa.DataType) -> pa.Schema:
 
 
 def tables(batches: Iterable[pa.RecordBatch], chunk: int) -> Iterator[pa.Table]:
-    """Batches as tables of at most so many rows, all but the last of just so many."""
+    """Batches as tables of a given number of rows; the last may have fewer."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

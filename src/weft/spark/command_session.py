@@ -1,6 +1,6 @@
-"""Spark for the duration of a command. Laws: a session that is already active is used unchanged and kept; one that is
-started here prints nothing, is case-sensitive as filters are, and is gone at the end, with its JVM, unless that was
-there before, and its temporary files; failures are PipelineErrors.
+"""Spark for the duration of a command. A session that is already active is used unchanged and kept. One that is started
+here prints nothing and is case-sensitive as filters are. It is gone at the end, with its temporary files and, unless
+that was running before, its JVM. Failures are PipelineErrors.
 """
 
 from __future__ import annotations

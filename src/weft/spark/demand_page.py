@@ -1,5 +1,5 @@
-"""The portrait as a page. Laws: one file, no script, nothing from a network; light or dark as the reader has it; every
-text of a filter is escaped.
+"""The portrait of a set of subscriptions as a page: one file without scripts, which loads nothing from a network. It is
+light or dark as the reader's browser is. Every text of a filter is escaped.
 """
 
 from __future__ import annotations

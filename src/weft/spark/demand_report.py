@@ -1,5 +1,5 @@
-"""What users ask for, for people to read: a portrait of a set of subscriptions. Laws: it says what was counted and
-nothing else; the same facts are shown in the terminal, on the page and in JSON.
+"""The portrait of a set of subscriptions, for people to read. It shows what was counted and nothing else. The same
+facts are shown in the terminal, on the page and in JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NAMED = 3  # kinds and constants of an attribute in its row
 _ROWS = 20  # of a table
-_BAR = 24  # signs
+_BAR = 24  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Demand:
         return rows
 
     def repeated_rows(self) -> list[tuple[str, str]]:
-        """The filters that are there more than once."""
+        """The filters that occur more than once."""
         repeated = [(form, count) for form, count in self.asked.of(Fact.FORM).items() if count > 1]
         return [(f"{count:,}", self.asked.examples[form]) for form, count in repeated[:_ROWS]]
 

@@ -1,5 +1,5 @@
-"""What events are like, attribute by attribute, counted on Spark. Laws: counts are exact; of numbers and timestamps the
-boundaries are approximate quantiles, of strings exact ones by frequency; NULL and NaN are absent.
+"""Statistics of events, attribute by attribute, counted on Spark. Counts are exact. Boundaries of numbers and
+timestamps are approximate quantiles, those of strings exact ones by frequency. NULL and NaN are absent.
 """
 
 from __future__ import annotations

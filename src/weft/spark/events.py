@@ -1,5 +1,5 @@
-"""Events as rows of a DataFrame. Laws: a column of a type that filters do not know is kept in the results and absent
-for filters; a row with a value that no event can have is set aside with the reason.
+"""Events as rows of a DataFrame. A column of a type that filters do not know is kept in the results and absent for
+filters. A row with a value that no event can have is set aside with the reason.
 
 Structs are flattened with '.', as everywhere. A row may hold what an event cannot: timestamps outside the years 1 to
 9999, and text that is not valid UTF-8. Spark finds both itself, before a row leaves it.
@@ -10,21 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from weft.errors import PipelineError
-from weft.model.column import FREE
-from weft.model.limits import MAX_DEPTH
+from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.schema import repeated
 from weft.model.value import MICROS_MAX, MICROS_MIN
+from weft.pipeline.attributes import CORRUPT, UNREADABLE
 from weft.spark.left_out import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
     from pyspark.sql.types import DataType, StructType
 
-CORRUPT = "_corrupt_record"  # where Spark puts a line that it cannot read
-UNREADABLE = "it cannot be read"
 _MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 
 
@@ -63,7 +59,7 @@ def readable_events(events: DataFrame, counted: Observation | None = None) -> Da
 
 
 def event_errors(events: DataFrame) -> DataFrame:
-    """The rows that are no events, as `row` (JSON) and `reason`."""
+    """The rows that are not events, as `row` (JSON) and `reason`."""
     from pyspark.sql import functions as sf
 
     check_columns(events)
@@ -91,37 +87,6 @@ def _reasons(events: DataFrame) -> list[Column]:
     return known
 
 
-def attributes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that filters see, structs flattened. Well-known names have the types that they have, as in Spark."""
-    found = [leaf for field, array in zip(batch.schema, batch.columns, strict=True) for leaf in _leaves(field, array)]
-    if not found:
-        return pa.record_batch([pa.nulls(batch.num_rows)], names=[""])  # or the number of rows were lost
-    made = pa.record_batch([array for _, array in found], names=[name for name, _ in found])
-    return made.replace_schema_metadata(FREE)
-
-
-def _leaves(field: Any, array: Any, prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    name = prefix + field.name
-    if pa.types.is_struct(field.type):
-        if depth < MAX_DEPTH:
-            for part, child in zip(field.type, array.flatten(), strict=True):
-                yield from _leaves(part, child, f"{name}.", depth + 1)
-    elif any(test(field.type) for test in _SEEN):
-        yield name, array
-
-
-_SEEN = (
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_timestamp,
-    pa.types.is_date,
-)
-
-
 _SEEN_NAMES = frozenset(
     ["byte", "short", "integer", "long", "float", "double", "decimal", "string", "char", "varchar", "boolean"]
 ).union(["timestamp", "timestamp_ntz", "date"])
@@ -129,6 +94,9 @@ _SEEN_NAMES = frozenset(
 
 def is_seen(kind: DataType) -> bool:
     """Whether filters see the values of a column of Spark."""
+    if kind.typeName() == "array":
+        element: DataType = kind.elementType  # type: ignore[attr-defined]
+        return element.typeName() in (*_SEEN_NAMES, "array", "struct", "map")
     return kind.typeName() in _SEEN_NAMES
 
 
@@ -153,10 +121,11 @@ def by_place(frame: DataFrame) -> DataFrame:
 
 
 def as_json(columns: Sequence[str]) -> Column:
-    """A whole row as text."""
+    """A whole row as text, without the line that could not be read."""
     from pyspark.sql import functions as sf
 
-    return sf.to_json(sf.struct(*(sf.col(quoted(name)) for name in columns)), {"ignoreNullFields": "false"})
+    names = [name for name in columns if name != CORRUPT] or columns
+    return sf.to_json(sf.struct(*(sf.col(quoted(name)) for name in names)), {"ignoreNullFields": "false"})
 
 
 def decodable(text: Column) -> Column:
@@ -198,12 +167,43 @@ def _reason(name: str, kind: DataType, path: str) -> Column | None:
     from pyspark.sql import types as st
 
     column = sf.col(path)
+    if isinstance(kind, st.ArrayType):
+        return _reason_of_list(name, kind.elementType, column)
     if isinstance(kind, st.StringType) and name != CORRUPT:
         return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is not valid UTF-8"))
-    if isinstance(kind, st.TimestampType):  # edges in UTC, whatever the zone of the session
+    edges = _edges(kind)
+    if edges is None:
+        return None
+    return sf.when((column < edges[0]) | (column > edges[1]), sf.lit(f"{name!r} is outside the years 1 to 9999"))
+
+
+def _reason_of_list(name: str, kind: DataType, column: Column) -> Column | None:
+    """What is wrong with a list: it is too long, or has an element that cannot be read."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    too_long = sf.when(
+        sf.size(column) > LIMITS.elements, sf.lit(f"{name!r} is a list of more than {LIMITS.elements:,} values")
+    )
+    if isinstance(kind, st.StringType):
+        wrong = sf.exists(column, lambda each: ~sf.is_valid_utf8(each))
+        return sf.coalesce(too_long, sf.when(wrong, sf.lit(f"the text of {name!r} is not valid UTF-8")))
+    edges = _edges(kind)
+    if edges is None:
+        return too_long
+    outside = sf.exists(column, lambda each: (each < edges[0]) | (each > edges[1]))
+    return sf.coalesce(too_long, sf.when(outside, sf.lit(f"{name!r} is outside the years 1 to 9999")))
+
+
+def _edges(kind: DataType) -> tuple[Column, Column] | None:
+    """The first and the last timestamp of a type; None for another type."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    if isinstance(kind, st.TimestampType):  # in UTC, whatever the zone of the session
         first, last = (sf.timestamp_micros(sf.lit(edge)) for edge in (MICROS_MIN, MICROS_MAX))
     elif isinstance(kind, st.TimestampNTZType | st.DateType):
         first, last = (sf.lit(edge).cast("timestamp_ntz").cast(kind.simpleString()) for edge in _MOMENTS)
     else:
         return None
-    return sf.when((column < first) | (column > last), sf.lit(f"{name!r} is outside the years 1 to 9999"))
+    return first, last

@@ -1,32 +1,31 @@
-"""Batches of events against indexes, as an executor does it. Laws: each pair once, on the values themselves; results
-are made as they are taken, and those in memory at a time are bounded however many there are in all.
-"""
+"""Batches of events matched with indexes, as an executor does it."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from weft.index.base import Matches
 from weft.kernels.jit import load
-from weft.spark.boxes import Matcher
-from weft.spark.events import attributes
-from weft.spark.output import Output, ResultForm, write
+from weft.pipeline import lookup
+from weft.pipeline.boxes import Matcher
+from weft.pipeline.output import ResultForm
 from weft.spark.shipped_index import Shipped
-
-_ROWS = 16_384  # events that are matched together, at most
-_FASTER = 4  # times as many as before, at most
-_MATCHES = 2_000_000  # of events that are matched together, about: they are in memory at once
 
 
 def match_shipped(shipped: Shipped, wanted: ResultForm, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The results of a partition of events, with the index that was shipped."""
     yield from match_batches(batches, [shipped.open()], wanted)
+
+
+def match_batches(
+    batches: Iterable[pa.RecordBatch], matchers: Sequence[Matcher], wanted: ResultForm
+) -> Iterator[pa.RecordBatch]:
+    """The results of batches of events, of one index or of two that share no subscription."""
+    _settle()
+    yield from lookup.match_batches(batches, matchers, wanted)
 
 
 @cache
@@ -41,54 +40,3 @@ def _settle() -> None:
     if TaskContext.get() is not None:
         gc.collect()
         gc.freeze()
-
-
-def match_batches(
-    batches: Iterable[pa.RecordBatch], matchers: Sequence[Matcher], wanted: ResultForm
-) -> Iterator[pa.RecordBatch]:
-    """The results of batches of events, of one index or of two that share no subscription."""
-    _settle()
-    one, *rest = matchers
-    ids = one.ids
-    if rest and one.names is not None:  # one list of names for both
-        ids = Matcher(one.index, pa.concat_arrays([matcher.names for matcher in matchers])).ids
-    events = _EventSlices(sum(len(matcher.index) for matcher in matchers))
-    for batch in batches:
-        named = batch.rename_columns(list(wanted.names))
-        seen, kept, output = attributes(named), named.select(list(wanted.carried)), wanted.output
-        if output is Output.COUNTS:
-            added: Any = pa.array(np.sum([matcher.index.count_batch(seen) for matcher in matchers], axis=0))
-            yield pa.record_batch([*kept.columns, added], names=[*kept.schema.names, output.column])
-            continue
-        for first, last in events.of(batch.num_rows):
-            some = seen.slice(first, last - first)
-            found = [one.match(some)]
-            for other in rest:
-                more = other.match(some)
-                shift = 0 if one.names is None else len(one.names)
-                found.append(Matches(more.offsets, more.ids + shift))
-            together = Matches.merged(found, some.num_rows)
-            events.learn(last - first, len(together.ids))
-            yield from write(kept.slice(first, last - first), together, output, ids)
-
-
-class _EventSlices:
-    """How many events to match together, so that their matches are about _MATCHES: as those before had."""
-
-    def __init__(self, subscriptions: int) -> None:
-        self._rows = max(1, min(_ROWS, _MATCHES // max(subscriptions, 1)))  # the first events may match all
-
-    def of(self, rows: int) -> Iterator[tuple[int, int]]:
-        """The first event of each slice, and where it ends; one slice at least."""
-        first = 0
-        while first < rows or not first:
-            last = min(first + self._rows, rows)
-            yield first, last
-            if last >= rows:
-                return
-            first = last
-
-    def learn(self, rows: int, found: int) -> None:
-        """So many events had so many matches."""
-        if rows:
-            self._rows = max(1, min(_FASTER * rows, _ROWS, _MATCHES * rows // max(found, 1)))

@@ -1,7 +1,7 @@
-"""A filter as a Spark Column, built from its tree. Law: for every row TRUE, FALSE or NULL just as `meaning` says.
+"""A filter as a Spark Column, built from its tree. It is TRUE, FALSE or NULL for every row, as `meaning` says.
 
-Whatever the session's settings: no text of SQL is made, nothing is cast that could fail under ANSI rules, numbers
-compare exactly, and neither the time zone nor a collation has a say.
+This does not depend on the session's settings: no SQL text is made, nothing is cast that could fail under ANSI rules,
+numbers compare exactly, and neither the time zone nor a collation matters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,22 @@ from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.errors import EventError, FilterError, FilterTooComplexError
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
+from weft.language.ast import (
+    And,
+    AttributeRef,
+    Between,
+    Call,
+    Compare,
+    Filter,
+    Has,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Truth,
+)
 from weft.language.constant import Constant
 from weft.language.pattern import Pattern
 from weft.language.segment_search import PatternSegment
@@ -27,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     Typed = tuple[Type, Column]  # what an attribute is in every row: bigint, double, string, boolean, microseconds
-    Place = tuple[DataType, tuple[str, ...]]
+    _Place = tuple[DataType, tuple[str, ...]]
 
 _COMPARE: dict[Operator, Callable[[Column, Any], Any]] = {
     Operator.EQ: eq,
@@ -56,13 +71,14 @@ class FrameAttributes:
     """The attributes of a DataFrame's rows; makes Columns of filters over them."""
 
     def __init__(self, schema: StructType) -> None:
-        self._places: dict[str, list[Place]] = {}
+        self._places: dict[str, list[_Place]] = {}
         self._typed: dict[str, Typed | None] = {}
         self._folded: dict[str, Column | None] = {}
+        self._lists: dict[str, tuple[DataType, Column]] = {}  # types of elements, and arrays
         self._enter(schema, ())
 
     def _enter(self, struct: StructType, path: tuple[str, ...]) -> None:
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import ArrayType, StructType
 
         for each in struct.fields:
             here = (*path, each.name)
@@ -70,6 +86,8 @@ class FrameAttributes:
                 self._enter(each.dataType, here)
             else:
                 self._places.setdefault(".".join(here), []).append((each.dataType, here))
+                if isinstance(each.dataType, ArrayType):
+                    self._lists[".".join(here)] = each.dataType.elementType, _column(here)
 
     def __iter__(self) -> Iterator[str]:
         """The names of all columns that might be attributes."""
@@ -118,6 +136,10 @@ class FrameAttributes:
                 if name in folded and kind is Type.STRING:
                     place = f"{prefix}{len(held)}"
                     held[place], found._folded[name] = casefold(column), sf.col(place)
+            elif name in self._lists:
+                element, column = self._lists[name]
+                place = f"{prefix}{len(held)}"
+                held[place], found._lists[name] = column, (element, sf.col(place))
         return held, found
 
     def column(self, filter: Filter) -> Column:
@@ -148,6 +170,8 @@ class FrameAttributes:
                 return _against(typed, Operator.GE, low) & _against(typed, Operator.LE, high)
             case In(left, constants):
                 return _among(self.typed(left.name), constants)
+            case Has(left, constants, every):
+                return self._has(left.name, constants, every)
             case Like(left):
                 pattern = node.compiled
                 column = self.folded(left.name) if pattern.ignore_case else self.text(left.name)
@@ -171,6 +195,33 @@ class FrameAttributes:
                 return _fold(or_, list(map(self._truth, operands)))
         raise TypeError(f"{node!r} is not a filter")
 
+    def _has(self, name: str, constants: Sequence[Constant], every: bool) -> Column:
+        """Whether a list has values; a column that is not an array is a list of one."""
+        from pyspark.sql import functions as sf
+        from pyspark.sql import types as st
+
+        fold = and_ if every else or_
+        typed = self.typed(name)
+        if typed is not None:
+            tests = [sf.coalesce(_against(typed, Operator.EQ, each), sf.lit(False)) for each in constants]
+            return sf.when(typed[1].isNotNull(), _fold(fold, tests))
+        if name not in self._lists:
+            return _constant(None)
+        kind, array = self._lists[name]
+        if isinstance(kind, st.StructType | st.ArrayType | st.MapType):  # absent, unless all its elements are NULL
+            return sf.when(array.isNotNull() & ~sf.exists(array, lambda each: each.isNotNull()), sf.lit(False))
+
+        def has(constant: Constant) -> Column:
+            found = sf.exists(array, lambda each: sf.coalesce(_equal(each, constant), sf.lit(False)))
+            return sf.coalesce(found, sf.lit(False))
+
+        def _equal(element: Column, constant: Constant) -> Column:
+            return _against(_typed(kind, element), Operator.EQ, constant)
+
+        if _typed(kind, array) is None:
+            return _constant(None)
+        return sf.when(array.isNotNull(), _fold(fold, [has(each) for each in constants]))
+
 
 def levels(node: Filter) -> int:
     """How deep the filter's Column is nested, without what its tests are made of.
@@ -190,13 +241,22 @@ def levels(node: Filter) -> int:
 # -- attributes -------------------------------------------------------------------------------------
 
 
+def _column(path: tuple[str, ...]) -> Column:
+    from pyspark.sql import functions as sf
+
+    # Fields are not named in one dotted text: `a`.`b` would find the column b of a DataFrame with the alias a.
+    return reduce(lambda struct, name: struct.getField(name), path[1:], sf.col(quoted(path[0])))
+
+
 def _read(kind: DataType, path: tuple[str, ...]) -> Typed | None:
+    return _typed(kind, _column(path))
+
+
+def _typed(kind: DataType, column: Column) -> Typed | None:
     """A column as its attribute: one type for each line of values; None for a type that no attribute has."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
-    # Fields are not named in one dotted text: `a`.`b` would find the column b of a DataFrame with the alias a.
-    column = reduce(lambda struct, name: struct.getField(name), path[1:], sf.col(quoted(path[0])))
     match kind:
         case st.BooleanType():
             return Type.BOOL, column

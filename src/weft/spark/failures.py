@@ -1,5 +1,5 @@
-"""Spark's failures in one sentence. Laws: every error of Spark becomes a PipelineError that blames what is at fault:
-the file that cannot be read, the disk that is full, Java that was killed, else what was being done; its reason is the
+"""Failures of Spark in one sentence. Every error of Spark becomes a PipelineError that names what is at fault: the file
+that cannot be read, the disk that is full, Java that was killed, or else what was being done. Its reason is the
 innermost cause, without stack trace and codes.
 """
 
@@ -9,11 +9,19 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
-from weft.errors import PipelineError
+from weft.errors import PipelineError, WeftError
+from weft.pipeline.file_names import plain_path
 from weft.spark.session import JAVA_HAS_ENDED, java_has_ended
 
-_MOST = 300  # characters of a reason
+_MOST = 1_000  # characters of a reason
+_LATE = "Python worker failed to connect back"  # Spark waits 10 seconds, which no setting changes
+_STOPPED = "on a stopped SparkContext"
+STOPPED = (
+    "Spark has stopped: its master cannot be reached, or has ended this application; check the address, and whether "
+    "the master is running"
+)
 _CODES = re.compile(r"^\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): (?=\S)", re.MULTILINE)
 _READING = re.compile(r"\[FAILED_READ_FILE[A-Z_.]*\] [^\n]*? file[s]? (\S+?)\.?(?=\s|$)")
@@ -31,6 +39,10 @@ def failures(what: str = "Spark failed") -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise PipelineError(fault(error) or f"{what}: {reason(error)}") from error
+    except ConnectionError as error:  # to Java, if that has ended
+        if isinstance(error, WeftError) or not java_has_ended():
+            raise
+        raise PipelineError(JAVA_HAS_ENDED) from error
 
 
 def condition(error: Exception) -> str:
@@ -45,7 +57,13 @@ def reason(error: Exception) -> str:
     if raised and "Traceback" in text:
         text = text[raised[-1].end() :]
     text = " ".join(_CODES.sub("", text.partition("\n\tat ")[0]).split())
-    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+    half = _MOST // 2  # the cause is often at the end
+    return text if len(text) <= _MOST else f"{text[:half]} … {text[-half:]}"
+
+
+def is_late_worker(error: Exception) -> bool:
+    """Whether Spark gave up on a Python worker that did not start in time: the same may succeed the next time."""
+    return _LATE in _told(error)
 
 
 def fault(error: Exception) -> str | None:
@@ -53,8 +71,10 @@ def fault(error: Exception) -> str | None:
     if getattr(error, "java_exception", None) is None and java_has_ended():
         return JAVA_HAS_ENDED
     told = _told(error)
+    if _STOPPED in told:
+        return STOPPED
     if (reading := _READING.search(told)) is not None:
-        path = reading[1].removeprefix("file://").removeprefix("file:")
+        path = plain_path(unquote(reading[1]))
         return f"{path} cannot be read: {reason(error)}"
     if _FULL in told and _TEMPORARY.search(told):
         return (

@@ -1,5 +1,5 @@
-"""Tables in files; their names say the format. Laws: a line that cannot be read fails no job, and is in the column
-`_corrupt_record`, alone in its row; which lines these are does not depend on the query.
+"""Tables in files, whose names state the format. A line that cannot be read fails no job, and is in the column
+`_corrupt_record`, alone in its row. Which lines these are does not depend on the query.
 
 Spark's own readers have traps, which are avoided here: CSV and JSON are read with a schema that was inferred before;
 times of day and years are not timestamps; names that differ in case are two names; a CSV file whose columns are in
@@ -8,56 +8,39 @@ another order than those of its neighbours is refused; all files of a Parquet fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from glob import glob
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import PipelineError
-from weft.model.schema import Schema, did_you_mean
+from weft.model.schema import Schema
 from weft.model.value import Type
-from weft.spark.events import CORRUPT, quoted
+from weft.pipeline.attributes import CORRUPT
+from weft.pipeline.file_names import format_of, taken
+from weft.spark.events import quoted
 from weft.spark.failures import condition, failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-FORMATS = ("parquet", "csv", "json")
-_ENDINGS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json"}
-_PACKED = ("gz", "bz2")
 _CASE = "spark.sql.caseSensitive"
 _TIMESTAMP = "yyyy-MM-dd[['T'][ ]HH:mm[:ss[.SSSSSSSSS]][XXX]]"
 _READ: dict[str, Any] = {"timestampFormat": _TIMESTAMP, "timeZone": "UTC", "mode": "PERMISSIVE"}
 _READ_CSV: dict[str, Any] = {"header": True, "escape": '"', "preferDate": False}
+_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"  # Spark's own format has milliseconds
+_WRITE_LINES: dict[str, Any] = {
+    "timeZone": "UTC",
+    "timestampFormat": f"{_MICROS}XXX",
+    "timestampNTZFormat": _MICROS,
+}
+_AS_IT_IS: dict[str, Any] = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
 _WRITE: dict[str, dict[str, Any]] = {
     "parquet": {},
-    "csv": {"header": True, "escape": '"', "timeZone": "UTC"},
-    "json": {"ignoreNullFields": False, "timeZone": "UTC"},
+    "csv": {"header": True, "escape": '"', **_AS_IT_IS, **_WRITE_LINES},
+    "json": {"ignoreNullFields": False, **_WRITE_LINES},
 }
-_UNFINISHED = "_temporary"  # the folder in which Spark writes, until all is written
 _LOOKED_AT = 100_000  # rows in which numbers among texts are looked for
-
-
-def format_of(path: str, format: str | None = None) -> str:
-    """The format of a file, a folder or a pattern: as told, by its name, or by the files that are there.
-
-    >>> format_of("s3a://logs/2024-*.jsonl.gz"), format_of("events", "csv")
-    ('json', 'csv')
-    """
-    if format is not None:
-        if format not in FORMATS:
-            hint = did_you_mean(format, FORMATS) or f": use one of {', '.join(FORMATS)}"
-            raise PipelineError(f"there is no format {format!r}{hint}")
-        return format
-    named = _ending(path.rstrip("/"))
-    if named in _ENDINGS:
-        return _ENDINGS[named]
-    found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
-    if len(found) == 1 and (only := found.pop()):
-        return only
-    raise PipelineError(f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl")
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
@@ -87,7 +70,7 @@ def read_stream(
 ) -> DataFrame:
     """Read the files of a folder, and those that are put there later, as a stream. Raises PipelineError.
 
-    The columns are those of the files that are there now, or `columns`. A file must appear whole: write it elsewhere on
+    The columns are those of the present files, or `columns`. A file must appear whole: write it elsewhere on
     the same file system, and move it. Lines that cannot be read are in `_corrupt_record`.
     """
     kind = format_of(path, format)
@@ -134,13 +117,6 @@ def check_free(spark: SparkSession, path: str, overwrite: bool) -> bool:
         return True
 
 
-def files_without_bytes(path: str, format: str | None = None) -> list[str]:
-    """The Parquet files of this machine that have not even a header: Spark skips them without a word."""
-    if "://" in path.removeprefix("file://") or format_of(path, format) != "parquet":
-        return []
-    return sorted(file for file in _files(path) if Path(file).stat().st_size == 0)
-
-
 def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
     """The text columns whose values are mostly numbers, by the first rows: no comparison with a number matches them."""
     from pyspark.sql import functions as sf
@@ -153,32 +129,6 @@ def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str
     row = frame.limit(_LOOKED_AT).agg(*numbers, *(sf.count(sf.col(quoted(name))) for name in names)).head()
     assert row is not None
     return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
-
-
-def taken(path: str, names: Collection[str] = ()) -> PipelineError:
-    """The error for an output that exists, by the names of the files in it."""
-    if set(names) == {_UNFINISHED}:
-        return PipelineError(f"{path} has the unfinished output of another run: remove it if that was stopped")
-    return PipelineError(f"{path} already exists: choose another name, or allow overwriting (--overwrite)")
-
-
-# -- names -------------------------------------------------------------------------------------------
-
-
-def _ending(name: str) -> str:
-    parts = name.rpartition("/")[2].lower().split(".")[1:]
-    if len(parts) > 1 and parts[-1] in _PACKED:
-        parts.pop()
-    return parts[-1] if parts else ""
-
-
-def _files(path: str) -> Iterator[str]:
-    """The files of this machine in a folder, or of a pattern, that Spark would read."""
-    for name in glob(path.removeprefix("file://").removeprefix("file:")):
-        for file in [Path(name), *Path(name).rglob("*")]:
-            parts = file.relative_to(Path(name).parent).parts
-            if file.is_file() and not any(part.startswith(("_", ".")) for part in parts):
-                yield str(file)
 
 
 # -- lines -------------------------------------------------------------------------------------------

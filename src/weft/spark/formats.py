@@ -1,4 +1,4 @@
-"""The format `weft` in a session of Spark. Law: nothing of Spark is imported before a session asks for the format."""
+"""The format `weft` in a session of Spark. Nothing of Spark is imported before a session asks for the format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What frames of subscriptions and of events must have. Laws: a frame that lacks a column is refused before any job
-starts; events are flat, with a column for each attribute, under the name that filters use.
+"""Requirements of frames of subscriptions and of events. A frame that lacks a column is refused before any job starts.
+Events are flat, with a column for each attribute, under the name that filters use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.model.value import Type
-from weft.spark.events import check_frame, fields
+from weft.pipeline.output import Output, ResultForm
+from weft.spark.events import check_frame, fields, is_seen
 from weft.spark.subscriptions import Subscriptions, subscriptions
 from weft.spark.workers import check_workers
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import RecordBatch
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 _TYPES = {
     "byte": Type.INT,
@@ -37,7 +39,7 @@ _TYPES = {
 
 
 def subscriptions_of(source: DataFrame | Subscriptions) -> DataFrame:
-    """Subscriptions, rows of texts or of bounds, as `id` and `filter`. Raises PipelineError for what are none."""
+    """Subscriptions, rows of texts or of bounds, as `id` and `filter`. Raises PipelineError if it has neither."""
     given = subscriptions(source)
     assert isinstance(given, Subscriptions), "only a path is a snapshot"
     check_workers(given.frame.sparkSession)
@@ -45,8 +47,17 @@ def subscriptions_of(source: DataFrame | Subscriptions) -> DataFrame:
 
 
 def attribute_types(events: DataFrame) -> dict[str, Type]:
-    """The attributes of events and their types; columns that filters cannot see, as lists, are left out."""
+    """The attributes of events and their types; columns of lists, and those that filters cannot see, are left out."""
     return {name: kind for name, _, kind in _leaves(events)}
+
+
+def list_types(events: DataFrame) -> dict[str, Type | None]:
+    """The attributes of events that are lists, with the type of their elements; None if these are structs or lists."""
+    found: dict[str, Type | None] = {}
+    for name, kind, _ in fields(events.schema):
+        if is_seen(kind) and kind.typeName() == "array":
+            found[name] = _TYPES.get(kind.elementType.typeName())
+    return found
 
 
 def flat(events: DataFrame) -> DataFrame:
@@ -59,8 +70,19 @@ def flat(events: DataFrame) -> DataFrame:
     return events.select(*(column.alias(name) for name, column, _ in leaves))
 
 
+def result_schema(form: ResultForm, events: StructType, numbered: bool) -> StructType:
+    """The columns of results. Raises PipelineError if the events have the column that is added."""
+    from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+
+    kept = [events.fields[place] for place in form.carried]
+    form.output.check(field.name for field in kept)
+    id_type: DataType = LongType() if numbered else StringType()
+    added = {Output.PAIRS: id_type, Output.LISTS: ArrayType(id_type, False), Output.COUNTS: LongType()}[form.output]
+    return StructType([*kept, StructField(form.output.column, added, False)])
+
+
 def drawn(frame: DataFrame, most: int, seed: int) -> pa.Table:
-    """At most so many rows, each as likely, in an order as good as random; the same for the same seed and layout."""
+    """At most `most` rows, each equally likely, in random order; the same for the same seed and layout."""
     from pyspark.sql import functions as sf
 
     mark = "__drawn"

@@ -1,6 +1,6 @@
-"""Matching when the subscriptions are too many for one machine: events and subscriptions meet in groups. Laws: each
-pair is found, and found once; matching in a group is exact, on the values themselves; a task holds the subscriptions of
-one group, and of events and results a batch.
+"""Matching when the subscriptions are too many for one machine: events and subscriptions meet in groups. Each pair is
+found, and found once. Matching in a group is exact, on the values themselves. A task holds the subscriptions of one
+group, and one batch of events and results.
 
 `join_groups` says who meets where. Both sides go through one shuffle, with one partition for each group in which the
 subscriptions come first. Subscriptions that reach into very many groups are copied to each of them, or, if that would
@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from weft.errors import SchemaError
 from weft.model.schema import Schema
-from weft.spark.boxes import Boxes, Reading
+from weft.pipeline.boxes import Boxes, Reading
+from weft.pipeline.output import ResultForm
+from weft.pipeline.packed_boxes import PackedBoxes
 from weft.spark.events import by_place, fields, is_seen, quoted
 from weft.spark.executor_lookup import match_batches, match_shipped
 from weft.spark.join_groups import MOST_TRIED, Amounts, JoinGroups, Salting, constrained, plan
 from weft.spark.join_samples import SampledEvents, attributes, row_hash, sampled_events, sampled_subscriptions
 from weft.spark.left_out import ROWS
-from weft.spark.output import ResultForm
-from weft.spark.packed_boxes import PackedBoxes
 from weft.spark.shipped_index import Shipped, ship_boxes
 from weft.spark.spreading import spread
 from weft.spark.subscriptions import Subscriptions
@@ -75,7 +75,7 @@ def match_partitioned(  # noqa: PLR0913, PLR0917 - both sides, and what is made 
     paths = {
         name: path
         for (name, kind, _), (_, _, path) in zip(fields(named.schema), fields(source.schema), strict=True)
-        if is_seen(kind)
+        if is_seen(kind) and kind.typeName() != "array"
     }
     boxes = reading.read(sampled_subscriptions(subscriptions, min(_EVENTS, max(_FEWEST, _EACH * groups))))[0]
     tried = [name for name in constrained(boxes.columns) if name in paths][:MOST_TRIED]

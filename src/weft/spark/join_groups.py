@@ -1,6 +1,6 @@
-"""Groups in which events and subscriptions meet. Laws: every event is in one group; a subscription is in every group
-where an event that it matches may be, and in each once; where an event goes depends on itself alone, not on its
-neighbours in a partition nor on their order.
+"""Groups in which events and subscriptions meet. Every event is in one group. A subscription is in every group where an
+event that it matches may be, and in each once. Where an event goes depends on itself alone, not on its neighbours in a
+partition nor on their order.
 
 A tree of cuts, each through one attribute between two cells, divides the space into regions with about the same work,
 by a sample of both sides. Where a cut would not help, because events are equal or most subscriptions reach across it,
@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from weft.algebra.columns import BoxColumns
+from weft.algebra.form_hashes import Hashes
 from weft.errors import SchemaError
 from weft.kernels.arrays import Floats, Ints
 from weft.kernels.boxes import BOUNDED
@@ -33,8 +34,6 @@ _WIDE = 8  # a subscription in more than an eighth of the groups is wide
 _OFTEN = 8  # an event that fills an eighth of a group's share is spread by counting
 MOST_TRIED = 32  # attributes
 
-Hashes = NDArray[np.uint64]
-
 
 class Amounts(NamedTuple):
     """How many events and subscriptions there are in all."""
@@ -43,20 +42,20 @@ class Amounts(NamedTuple):
     subscriptions: int
 
 
-class Region(NamedTuple):
+class GroupRegion(NamedTuple):
     """A leaf of the tree: its groups."""
 
     first: int
     groups: int
 
 
-class Cut(NamedTuple):
+class GroupCut(NamedTuple):
     """Cells of a dimension below `cell` are on the low side."""
 
     dimension: int
     cell: int
-    low: Cut | Region
-    high: Cut | Region
+    low: GroupCut | GroupRegion
+    high: GroupCut | GroupRegion
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +65,20 @@ class JoinGroups:
     `often` are the hashes, ascending, of events that are so frequent that equal ones must not stay together.
 
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}}})
-    >>> groups = JoinGroups(2, Grid.uniform(schema, 10), Cut(0, 5, Region(0, 1), Region(1, 1)))
+    >>> groups = JoinGroups(2, Grid.uniform(schema, 10), GroupCut(0, 5, GroupRegion(0, 1), GroupRegion(1, 1)))
     >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]}), np.arange(4)).tolist()
     [0, 0, 1, 0]
     """
 
     size: int
     grid: Grid | None
-    tree: Cut | Region
+    tree: GroupCut | GroupRegion
     often: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @staticmethod
     def of_nothing(groups: int) -> JoinGroups:
         """Groups of which every subscription is in each."""
-        return JoinGroups(groups, None, Region(0, groups))
+        return JoinGroups(groups, None, GroupRegion(0, groups))
 
     def __len__(self) -> int:
         return self.size
@@ -118,15 +117,15 @@ class JoinGroups:
         return counts > max(_WIDE, len(self) // _WIDE)
 
 
-def _in_regions(tree: Cut | Region, lows: Ints, highs: Ints) -> Iterator[tuple[Region, Ints]]:
+def _in_regions(tree: GroupCut | GroupRegion, lows: Ints, highs: Ints) -> Iterator[tuple[GroupRegion, Ints]]:
     """The regions in the order of their groups, and the rows that reach into each, from their low to their high cells.
 
     Cost: O(rows in each region, and depth).
     """
-    stack: list[tuple[Cut | Region, Ints]] = [(tree, np.arange(len(lows)))]
+    stack: list[tuple[GroupCut | GroupRegion, Ints]] = [(tree, np.arange(len(lows)))]
     while stack:
         node, rows = stack.pop()
-        if isinstance(node, Region):
+        if isinstance(node, GroupRegion):
             yield node, rows
             continue
         stack.append((node.high, rows[highs[rows, node.dimension] >= node.cell]))
@@ -167,7 +166,7 @@ def plan(  # noqa: PLR0913, PLR0917 - what both sides are, and what is wanted of
     groups: int,
     schema: Schema | None = None,
 ) -> JoinGroups:
-    """So many groups, by samples of both sides. Raises SchemaError if no attribute tells anything."""
+    """A number of groups, by samples of both sides. Raises SchemaError if no attribute separates anything."""
     grid = _grid(events, boxes, schema)
     each = _EVENT * amounts.events / max(events.num_rows, 1)
     ends = grid.boxes_of_columns(boxes)
@@ -191,13 +190,13 @@ class _Sample(NamedTuple):
     each_event: float
     each_box: float
 
-    def divided(self, first: int, groups: int) -> tuple[Cut | Region, float]:
+    def divided(self, first: int, groups: int) -> tuple[GroupCut | GroupRegion, float]:
         """The tree of so many groups, from this one on, and the work of the group that has most.
 
         Every time the cut is taken whose sides have the least work a group, unless sharing is better in the end.
         """
         events, boxes = self.each_event * len(self.cells), self.each_box * len(self.lows)
-        shared = Region(first, groups), events / groups + boxes
+        shared = GroupRegion(first, groups), events / groups + boxes
         if groups == 1 or not len(self.cells):
             return shared
         low, high = self._work()
@@ -212,7 +211,7 @@ class _Sample(NamedTuple):
         small, small_work = self._part(inside, self.lows[:, dimension] < cell).divided(first, some)
         large, large_work = self._part(~inside, self.highs[:, dimension] >= cell).divided(first + some, groups - some)
         worst = max(small_work, large_work)
-        return (Cut(dimension, cell, small, large), worst) if worst < shared[1] else shared
+        return (GroupCut(dimension, cell, small, large), worst) if worst < shared[1] else shared
 
     def _part(self, events: NDArray[np.bool_], boxes: NDArray[np.bool_]) -> _Sample:
         return self._replace(cells=self.cells[events], lows=self.lows[boxes], highs=self.highs[boxes])
@@ -234,19 +233,19 @@ def _counted(cells: Ints) -> Floats:
     return counts
 
 
-def _cuts(tree: Cut | Region) -> Iterator[Cut]:
-    if isinstance(tree, Cut):
+def _cuts(tree: GroupCut | GroupRegion) -> Iterator[GroupCut]:
+    if isinstance(tree, GroupCut):
         yield tree
         yield from _cuts(tree.low)
         yield from _cuts(tree.high)
 
 
-def _renumbered(tree: Cut | Region, used: list[int]) -> Cut | Region:
+def _renumbered(tree: GroupCut | GroupRegion, used: list[int]) -> GroupCut | GroupRegion:
     """The tree over the dimensions that it uses."""
-    if isinstance(tree, Region):
+    if isinstance(tree, GroupRegion):
         return tree
     sides = (_renumbered(side, used) for side in (tree.low, tree.high))
-    return Cut(used.index(tree.dimension), tree.cell, *sides)
+    return GroupCut(used.index(tree.dimension), tree.cell, *sides)
 
 
 def _grid(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> Grid:

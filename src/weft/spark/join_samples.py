@@ -1,4 +1,4 @@
-"""Samples of both sides of a join, by which its groups are planned. Law: each row is as likely, and the same rows are
+"""Samples of both sides of a join, by which its groups are planned. Each row is equally likely, and the same rows are
 drawn from the same files.
 
 Where the driver can read the files itself it does so, which takes less than a job.
@@ -52,7 +52,7 @@ def sampled_events(  # noqa: PLR0913, PLR0917
 ) -> SampledEvents:
     """Events with these attributes, of which `source` has the columns that are kept, under other names. Cost: as above.
 
-    `paths` says where the source has the attributes.
+    `paths` has the places of the attributes in the source.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf

@@ -1,4 +1,4 @@
-"""Rows that matching leaves out, counted while it runs. Law: "none" is said only if all rows have been looked at.
+"""Rows that matching leaves out, counted while it runs. Zero is reported only after every row was checked.
 
 The rows themselves are found by another pass, which is needed only if there are any.
 """

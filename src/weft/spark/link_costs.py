@@ -1,5 +1,5 @@
-"""What a link would cost that wants all subscriptions, measured on events that were kept apart. Laws: nothing is
-estimated; an event that somebody wants passes, or `lost` counts it.
+"""The cost of a link that wants all subscriptions, measured on events that were kept apart. Nothing is estimated. An
+event that a subscription wants passes, or `lost` counts it.
 
 Each task reads its part of the subscriptions once: it matches the events exactly, and unites the items. What
 comes back is a bit for each event and what a neighbour would be told, so it fits on the driver.
@@ -77,7 +77,7 @@ def measure_link(  # noqa: PLR0913, PLR0917
 def _told(
     batches: Iterator[pa.RecordBatch], space: tuple[type[Any], str], held: bytes, predicates: Predicates
 ) -> Iterator[pa.RecordBatch]:
-    """Which events somebody of this part wants, and what a neighbour is told for it."""
+    """The events that a subscription of this part wants, and what a neighbour is told for it."""
     import pyarrow as pa
 
     kind, parameters = space

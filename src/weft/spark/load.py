@@ -1,5 +1,5 @@
-"""Routing tables that start with an aggregation. Laws: a loaded table tells its neighbours what a table would tell that
-was given every subscription; what a neighbour is told admits every event that matches a subscription.
+"""Routing tables that start with an aggregation. A loaded table tells its neighbours what a table with every
+subscription would tell them. What a neighbour is told admits every event that matches a subscription.
 """
 
 from __future__ import annotations

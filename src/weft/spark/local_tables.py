@@ -1,4 +1,5 @@
-"""Tables that the driver reads itself. Law: the rows and columns are those that Spark would read, or None is returned.
+"""Tables that the driver reads itself. The rows and columns are those that Spark would read; where that is not certain,
+None is returned.
 
 A job that collects a small table takes longer than reading its files. In a session on this machine the driver does so
 where nothing can be understood in two ways: plain Parquet files without partitions or options, and columns whose types
@@ -44,7 +45,7 @@ def read_local(frame: DataFrame, names: Sequence[str]) -> pa.Table | None:
 
 
 def draw_local(frame: DataFrame, names: Sequence[str], most: int, seed: int) -> tuple[pa.Table, int] | None:
-    """At most so many rows, each as likely, and how many there are; if the driver can read them as Spark would.
+    """At most `most` rows, each equally likely, and how many there are; if the driver can read them as Spark would.
 
     Cost: all rows are read, a row group at a time.
     """

@@ -1,4 +1,4 @@
-"""The events of a broker's log as columns. Law: a row is one event; a value of another type than its column is NULL, as
+"""The events of a broker's log as columns. A row is one event; a value of another type than its column is NULL, as
 under a schema.
 
 Besides the attributes there are columns about the log: `_offset`, `_at` (when it was stored), `_session`, `_epoch` and
@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from weft.broker.admission import read_head
-from weft.broker.messages import Head
 from weft.errors import LogError, PipelineError
 from weft.log.base import StoredGroup
 from weft.model.schema import Schema
 from weft.model.value import Type
-from weft.spark.events import CORRUPT
+from weft.pipeline.attributes import CORRUPT
+from weft.protocol.messages import Head
 
 OFFSET, PAYLOAD, CONTENT_TYPE = "_offset", "_payload", "_content_type"
 _ABOUT: dict[str, tuple[str, Any]] = {  # name -> the type for Spark, and for Arrow
@@ -108,7 +108,7 @@ class LogColumns:
             yield self.batch(some)
 
     def batch(self, events: Sequence[LogEvent]) -> pa.RecordBatch:
-        """Some events as rows. Raises LogError if one cannot be decoded and nobody asked for broken ones."""
+        """Some events as rows. Raises LogError if one cannot be decoded and there is no column for broken ones."""
         heads, broken = self._decoded(events)
         found: dict[str, Any] = {}
         for name, kind in self.attributes:
@@ -155,6 +155,8 @@ def events_of(group: StoredGroup) -> Iterator[LogEvent]:
     origins: list[list[int]] = events.origins.tolist()
     rows = zip(origins, events.heads, events.payloads, strict=True)
     for place, (origin, head, payload) in enumerate(rows):
+        if origin[0] < 0:
+            continue  # a copy for a session that has moved to this broker
         yield LogEvent(events.first + place, group.at, (origin[0], origin[1], origin[2]), head, payload)
 
 

@@ -1,5 +1,5 @@
-"""`spark.read.format("weft")` and `spark.readStream.format("weft")`: the events of a broker's log as a table. Laws: the
-rows between two offsets are always the same; events that were removed before they were read are an error, not a gap.
+"""`spark.read.format("weft")` and `spark.readStream.format("weft")`: the events of a broker's log as a table. The rows
+between two offsets are always the same. Events that were removed before they were read are an error, not a gap.
 
 `weft.spark.register` makes the format known. The option `path` is a broker's data directory, which is opened to be read
 only, also while the broker runs; the machine must be the broker's. The option `url` is the address of a running broker.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,12 @@ from pyspark.sql.streaming.datasource import (
 
 from weft.errors import LogError, PipelineError
 from weft.log.base import Offset
-from weft.log.migration import read_schema_text
-from weft.log.row_reader import read_meta, read_tip
-from weft.log.schema import DATABASE, check_format, open_reader
-from weft.log.sqlite_reader import DAMAGE, SqliteReader, unreadable
+from weft.log.opening import read_schema_text
+from weft.log.rows import read_meta, read_tip
+from weft.log.schema import DAMAGE, DATABASE, check_format, open_reader, unreadable
+from weft.log.sqlite import SqliteReader
 from weft.model.schema import Schema, did_you_mean
+from weft.pipeline.file_names import plain_path
 from weft.spark.broker_log import BrokerLog
 from weft.spark.broker_target import BrokerTarget, check_publishable
 from weft.spark.log_columns import LogColumns, LogEvent, events_of, inferred
@@ -72,7 +73,7 @@ class LogFile:
     @property
     def path(self) -> Path:
         """The database. Raises PipelineError if there is none."""
-        path = Path(self.directory.removeprefix("file://").removeprefix("file:"), DATABASE)
+        path = Path(plain_path(self.directory), DATABASE)
         if not path.exists():
             raise PipelineError(f"{self.directory} has no log: there is no {DATABASE} in it")
         return path
@@ -163,7 +164,8 @@ class WeftSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LogStream:  # noqa: N802 - Spark's name
         """For a stream: the events that are stored, and then those that come."""
-        return LogStream(self._log, _columns(schema), self._first, self._rows, self._most, self._strict)
+        log = replace(self._log, patient=True) if isinstance(self._log, BrokerLog) else self._log
+        return LogStream(log, _columns(schema), self._first, self._rows, self._most, self._strict)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - a log has no such thing
         """For a batch: publish its rows."""
@@ -228,7 +230,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"log": log_id, "next": max(oldest, self._first)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """So many events in a micro-batch."""
+        """The limit of events in a micro-batch."""
         return ReadMaxRows(self._most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -245,7 +247,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"log": log_id, "next": end}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LogSlice]:
-        """Slices of the events between two positions, the same whenever they are asked for."""
+        """Slices of the events between two positions, the same at every call."""
         check = self._log.check_stored if self._strict else lambda *_: self._log.position()[0]
         self._check_log(start, check(start["next"], end["next"]))
         return slices(start["next"], end["next"], self._rows)
@@ -262,7 +264,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def slices(first: int, end: int, rows: int) -> list[LogSlice]:
-    """A range of offsets in slices of so many.
+    """A range of offsets in slices of a given size.
 
     >>> [(each.first, each.end) for each in slices(5, 12, 3)]
     [(5, 8), (8, 11), (11, 12)]

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
+from weft.pipeline.boxes import is_numbered
+from weft.pipeline.match_job import Strategy
+from weft.pipeline.output import ResultForm
 from weft.spark.events import by_place, check_frame, event_errors, may_be_left_out, quoted, readable_events
 from weft.spark.executor_lookup import match_shipped
-from weft.spark.frames import plan_bytes
+from weft.spark.frames import plan_bytes, result_schema
 from weft.spark.group_join import match_partitioned
 from weft.spark.left_out import LeftOut
-from weft.spark.output import ResultForm
 from weft.spark.session import session
-from weft.spark.shipped_index import Shipped, is_numbered, ship, ship_boxes
+from weft.spark.shipped_index import Shipped, ship, ship_boxes
 from weft.spark.spreading import spread
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, IdCensus, Subscriptions, subscriptions
@@ -37,15 +38,6 @@ MOST_INDEXED = 5_000_000  # subscriptions in one index, unless told otherwise
 GROUP = 250_000  # subscriptions of a group, about
 _TASKS = 2  # groups for each core at least
 _LEAST = 2  # bytes of a subscription in a file, at the very least
-
-
-class Strategy(StrEnum):
-    """How events and subscriptions are brought together."""
-
-    AUTO = "auto"
-    INDEX = "index"
-    PARTITIONED = "partitioned"
-    SQL = "sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +70,9 @@ class Prepared:
         return self._match(events, output, None, counts), counts
 
     def _match(self, events: DataFrame, output: str, carry: Sequence[str] | None, counts: LeftOut) -> DataFrame:
-        from pyspark.sql.types import LongType, StringType
-
         good = readable_events(events, counts.events)
         wanted = ResultForm.of(output, good.columns, carry)
-        results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
+        results = result_schema(wanted, good.schema, self.numbered)
         if self.shipped is not None:
             return by_place(spread(good)).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
         assert self.given is not None

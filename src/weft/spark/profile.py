@@ -1,4 +1,4 @@
-"""What a set of subscriptions asks for. Law: every filter is counted, and so is text that is not a filter."""
+"""The demand of a set of subscriptions. Every filter is counted, and so is text that is not a filter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Matching from files to files, with a report. Laws: every number is counted while matching, none is estimated; every
-row of the inputs is either matched or among the errors.
+"""Matching from files to files, with a report. Every number is counted while matching, none is estimated. Every row of
+the inputs is either matched or among the errors.
 
 Lists of subscriptions are made even where pairs are wanted, and Spark unfolds them. So the events that match something
 are counted without another pass, and fewer rows leave Python.
@@ -8,116 +8,37 @@ are counted without another pass, and fewer rows leave Python.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.index.tree import TreeIndex
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
+from weft.pipeline.file_names import format_of
+from weft.pipeline.match_job import (
+    FILTER,
+    ID,
+    SAMPLED,
+    SHOWN,
+    MatchJob,
+    MatchReport,
+    Phases,
+    Strategy,
+    file_notes,
+    number_note,
+)
+from weft.pipeline.output import Output
+from weft.pipeline.subscription_rows import lint_notes
 from weft.spark.events import quoted
-from weft.spark.files import check_free, files_without_bytes, format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.files import check_free, numbers_in_texts, read_frame, write_frame
 from weft.spark.left_out import LeftOut
-from weft.spark.match import Prepared, Strategy, prepare
-from weft.spark.output import Output
-from weft.spark.subscription_lint import lint_notes, lint_subscriptions
-from weft.spark.subscriptions import FILTER, ID, Subscriptions, subscriptions
+from weft.spark.match import Prepared, prepare
+from weft.spark.subscription_lint import lint_subscriptions
+from weft.spark.subscriptions import Subscriptions, subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
-
-_SHOWN = 3  # errors
-_ROWS = 8  # of a sample
-
-
-@dataclass(frozen=True, slots=True)
-class MatchJob:
-    """What is matched with what, and where the results go. Raises PipelineError if the job cannot be done.
-
-    >>> MatchJob("events.jsonl", "subscriptions.csv", out="matches.csv", output="lists")
-    Traceback (most recent call last):
-    weft.errors.PipelineError: matches.csv: a CSV file cannot hold lists: write .parquet or .json
-    """
-
-    events: str
-    subscriptions: str  # rows, or the folder of a snapshot
-    out: str | None = None  # without it results are only counted, and some shown
-    output: str = "pairs"
-    strategy: str = "auto"
-    schema: Schema | None = None
-    errors: str | None = None
-    strict: bool = False
-    id: str = ID
-    filter: str = FILTER
-    overwrite: bool = False
-    lint: bool = True  # note subscriptions that are probably mistakes
-
-    @property
-    def written(self) -> list[str]:
-        """What the job writes."""
-        return [path for path in (self.out, self.errors) if path is not None]
-
-    def __post_init__(self) -> None:
-        Output.named(self.output)
-        if self.strategy not in set(Strategy):
-            raise PipelineError(f"there is no strategy {self.strategy!r}: use one of {', '.join(Strategy)}")
-        if self.out is not None and self.output == Output.LISTS and format_of(self.out) == "csv":
-            raise PipelineError(f"{self.out}: a CSV file cannot hold lists: write .parquet or .json")
-        for path in self.written:
-            format_of(path)
-        if len({*map(_place, self.written)}) < len(self.written):
-            raise PipelineError("results and errors cannot be written to the same path: name two")
-        for path in self.written:
-            for given in (self.events, self.subscriptions):
-                if _place(path) == _place(given) or _place(path) in _place(given).parents:
-                    raise PipelineError(f"{path} contains an input: write elsewhere")
-
-
-@dataclass(frozen=True, slots=True)
-class MatchReport:
-    """What happened."""
-
-    strategy: str
-    output: str
-    out: str | None
-    events: int  # that were matched, with whatever result
-    subscriptions: int
-    matches: int
-    matched: int  # events that match at least one subscription
-    errors: dict[str, int]  # rows left out, of each side
-    first: list[dict[str, str]]  # errors: side, row, reason
-    seconds: dict[str, float]
-    sample: list[dict[str, Any]]
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        """Events matched and written per second."""
-        return self.events / max(self.seconds["matching"], 1e-9)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The facts, of JSON's types."""
-        return {
-            **{name: getattr(self, name) for name in self.__slots__ if name not in ("sample", "seconds")},
-            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "events_per_second": round(self.rate, 1),
-        }
-
-
-class _Phases:
-    """The seconds of each part of a job, by the caller's clock."""
-
-    def __init__(self, clock: Callable[[], float], tell: Callable[[str], None]) -> None:
-        self.seconds: dict[str, float] = {}
-        self._clock, self._tell, self._start = clock, tell, clock()
-
-    def begin(self, what: str) -> None:
-        self._start = self._clock()
-        self._tell(what)
-
-    def end(self, name: str) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + self._clock() - self._start
 
 
 def match_files(
@@ -126,20 +47,13 @@ def match_files(
     """Match the events of a job and write the results. Raises PipelineError; with `strict`, also for a bad row."""
     for path in job.written:
         check_free(spark, path, job.overwrite)
-    phases = _Phases(clock, tell)
+    phases = Phases(clock, tell)
     phases.begin("reading the files")
     given, schema = _subscriptions(spark, job)
     events = read_frame(spark, job.events, schema=schema)
-    notes = [
-        f"the column {name!r} of the events is text although most of its values are numbers, and text never matches a "
-        "comparison with a number: declare its type in a schema"
-        for name in (numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else [])
-    ]
-    for path in (job.events, *((job.subscriptions,) if isinstance(given, Subscriptions) else ())):
-        notes += [
-            f"{file} has 0 bytes and was skipped: it may be a copy that was not finished"
-            for file in files_without_bytes(path)
-        ]
+    texts = numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else []
+    notes = [number_note(name) for name in texts]
+    notes += file_notes((job.events, *((job.subscriptions,) if isinstance(given, Subscriptions) else ())))
     phases.end("reading")
     phases.begin("preparing the subscriptions")
     ready = prepare(given, strategy=job.strategy, spark=spark)
@@ -153,10 +67,10 @@ def match_files(
     else:
         write_frame(results, job.out, overwrite=job.overwrite)
     phases.end("matching")
-    found = counted.get
-    sample = [row.asDict(recursive=True) for row in results.limit(_ROWS).collect()] if job.out is None else []
+    found, sides = dict(counted.get), left_out.sides()  # now: over Connect, every later query counts anew
+    sample = [row.asDict(recursive=True) for row in results.limit(SAMPLED).collect()] if job.out is None else []
     phases.begin("looking for rows that were left out")
-    errors, first = _errors(ready, events, job, left_out)
+    errors, first = _errors(ready, events, job, sides)
     notes += _lint(ready, events, job)
     phases.end("errors")
     return MatchReport(
@@ -212,8 +126,7 @@ def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataF
     from pyspark.sql import functions as sf
 
     made = Output.LISTS if output is Output.PAIRS else output
-    if output.column.lower() in map(str.lower, events.columns):
-        raise PipelineError(f"the events have a column {output.column!r}, which the results need: rename it")
+    output.check(events.columns)
     (results, left_out), counted = ready.match_counting(events, made), Observation()
     column = sf.col(made.column)
     each = column if made is Output.COUNTS else sf.size(column)
@@ -230,19 +143,18 @@ def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataF
 
 
 def _errors(
-    ready: Prepared, events: DataFrame, job: MatchJob, left_out: LeftOut
+    ready: Prepared, events: DataFrame, job: MatchJob, sides: list[str]
 ) -> tuple[dict[str, int], list[dict[str, str]]]:
     """How many rows of each side were left out, and the first of them; written where the job says.
 
     Cost: none if matching has left out none and nothing is to be written, else a pass over the sides that have any.
     """
-    sides = left_out.sides()
     if not sides and job.errors is None:
         return {"event": 0, "subscription": 0}, []
     found = ready.errors(events, sides).persist()
     try:
         counts = {row.side: row["count"] for row in found.groupBy("side").count().collect()}
-        first = [row.asDict() for row in found.limit(_SHOWN).collect()] if counts else []
+        first = [row.asDict() for row in found.limit(SHOWN).collect()] if counts else []
         if job.errors is not None:
             write_frame(found, job.errors, overwrite=job.overwrite)
     finally:
@@ -267,7 +179,3 @@ def _size(ready: Prepared, errors: dict[str, int]) -> int:
     assert ready.given is not None
     rows = ready.given.frame.count() if ready.census is None else ready.census.rows
     return rows - errors["subscription"]
-
-
-def _place(path: str) -> Path:
-    return Path(path.removeprefix("file://").removeprefix("file:")).absolute()

@@ -1,7 +1,7 @@
-"""Rounds of reduction on Spark. Laws: every round is kept before the next begins, for what is found to be covered must
-not be found otherwise when a task runs again; what is passive in the end is covered by what is active in the end.
+"""Rounds of reduction on Spark. Every round is stored before the next begins, because a task that runs again must not
+find otherwise what was found to be covered. What is passive in the end is covered by what is active in the end.
 
-Chunks are reduced as they come, then placed so that near filters meet, and at last in one task if few enough are left.
+Chunks are reduced as they come, then placed so that similar filters meet, and finally in one task if few are left.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Rounds:
         return frame.sparkSession.read.schema(frame.schema).parquet(path)
 
     def run(self, given: DataFrame, total: int, ways: Sequence[Reduce]) -> tuple[DataFrame, DataFrame]:
-        """Reduce so many rows (id, filter, times): all of them with the errors marked, and what is active at last."""
+        """Reduce the rows (id, filter, times): all of them with the errors marked, and what is active in the end."""
         chunk = self.limits(ways[0].step).chunk
         few = total <= min(chunk, _FEW)
         if few:  # one task and one round: to start others takes longer than the work

@@ -1,4 +1,4 @@
-"""A Spark session. Law: the caller's session is used unchanged; one that is started here is local, quiet and runs this
+"""A Spark session. The caller's session is used unchanged; one that is started here is local, quiet and runs this
 Python.
 
 Importing this module starts nothing.
@@ -111,7 +111,7 @@ def java_runs() -> bool:
 
 
 def java_has_ended() -> bool:
-    """Whether this process has started a JVM that is gone, although nobody here has ended it."""
+    """Whether this process has started a JVM that is gone, although it was not ended here."""
     context = sys.modules.get("pyspark.core.context")
     gateway = None if context is None else context.SparkContext._gateway
     process = getattr(gateway, "proc", None)
@@ -152,7 +152,7 @@ def _existing() -> SparkSession | None:
 
 
 def _chosen() -> bool:
-    """Whether somebody else said where to run, and with which settings."""
+    """Whether the environment sets where to run, and with which settings."""
     return any(name in os.environ for name in _ANOTHERS) or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
@@ -162,6 +162,8 @@ def _said(error: Exception) -> str:
     if java is None and java_has_ended():
         return JAVA_HAS_ENDED
     said = str(error if java is None else java.getMessage()).strip()
+    if "on a stopped SparkContext" in said:
+        return "the master cannot be reached, or has ended this application"
     return said.partition("\n")[0]
 
 

@@ -1,9 +1,9 @@
-"""An index on its way to the executors. Laws: it is shipped once to each executor and mapped into memory, so that all
-its Python workers share one copy; what a worker has opened it keeps, a few at a time.
+"""An index on its way to the executors. It is shipped once to each executor and mapped into memory, so that all its
+Python workers share one copy. A worker keeps the few indexes that it opened last.
 
 Where executors see the driver's files, they open the snapshot where it is. Elsewhere it travels as one archive, which
-the first worker of an executor unpacks beside it. An index that nobody has asked for yet is built while Spark starts
-the job: its tasks wait for the snapshot, or for the news that there will be none.
+the first worker of an executor unpacks beside it. A new index is built while Spark starts the job: its tasks wait for
+the snapshot, or for the notice that there will be none.
 """
 
 from __future__ import annotations
@@ -19,20 +19,15 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.ipc
+from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
-from weft.index.tree import TreeIndex
 from weft.model.schema import Schema
-from weft.spark.boxes import Boxes, Matcher
+from weft.pipeline.boxes import Boxes, Matcher, open_matcher, write_matcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NAMES = "names.arrow"
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []  # snapshots of this process, removed when it ends
 _OPEN: OrderedDict[str, Matcher] = OrderedDict()
 _MOST_OPEN = 4
@@ -56,7 +51,7 @@ class Shipped:
             own = self.own and self.archive is None
             if own:
                 _await(Path(self.path))
-            _OPEN[key] = _read(Path(self.path) if self.archive is None else _unpacked(self.archive), own)
+            _OPEN[key] = open_matcher(Path(self.path) if self.archive is None else _unpacked(self.archive), own)
             if len(_OPEN) > _MOST_OPEN:
                 _OPEN.popitem(last=False)
         _OPEN.move_to_end(key)
@@ -66,21 +61,13 @@ class Shipped:
 def written(matcher: Matcher) -> Path:
     """A snapshot of an index, in a folder that lives as long as this process."""
     place = _new_place()
-    _write(matcher, place)
+    write_matcher(matcher, place)
     return place
 
 
 def _new_place() -> Path:
     _KEPT.append(tempfile.TemporaryDirectory(prefix="weft-snapshot-", ignore_cleanup_errors=True))
     return Path(_KEPT[-1].name, "index")
-
-
-def _write(matcher: Matcher, place: Path) -> None:
-    matcher.index.snapshot(place)
-    if matcher.names is not None:
-        table = pa.table({"names": matcher.names})
-        with pa.OSFile(str(place / _NAMES), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
-            file.write_table(table)
 
 
 def ship(spark: SparkSession, snapshot: Path) -> Shipped:
@@ -111,9 +98,9 @@ def ship_boxes(spark: SparkSession, boxes: Boxes, schema: Schema | None, *, wait
 
 
 def _build(boxes: Boxes, schema: Schema | None, place: Path) -> None:
-    """Write the snapshot of an index; when `pending` is gone, it is there, or `failed` says why not."""
+    """Write the snapshot of an index; when `pending` is gone, it exists, or `failed` has the reason."""
     try:
-        _write(boxes.matcher(schema), place)
+        write_matcher(boxes.matcher(schema), place)
     except BaseException as error:  # the tasks raise it
         with suppress(OSError):  # the disk may be full
             (place.parent / _FAILED).write_text(str(error) or type(error).__name__, encoding="utf-8")
@@ -129,11 +116,6 @@ def _await(place: Path) -> None:
     if failed.exists() or not place.exists():
         reason = failed.read_text(encoding="utf-8") if failed.exists() else "its files could not be written"
         raise PipelineError(f"the index of the subscriptions could not be built: {reason}")
-
-
-def is_numbered(snapshot: Path) -> bool:
-    """Whether a snapshot's subscriptions have no names but their numbers."""
-    return not (snapshot / _NAMES).exists()
 
 
 def sees_files(master: str) -> bool:
@@ -168,13 +150,3 @@ def _unpacked(name: str) -> Path:
         except OSError:  # another was first
             shutil.rmtree(draft, ignore_errors=True)
     return place
-
-
-def _read(path: Path, own: bool) -> Matcher:
-    index = TreeIndex.open(path, verify=False, trusted=own)  # the driver has verified it, or has written it
-    return Matcher(index, None if is_numbered(path) else _names(path / _NAMES))
-
-
-def _names(path: Path) -> Any:
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all().column("names").combine_chunks()

@@ -1,4 +1,4 @@
-"""Events of few files over all cores. Law: the rows are the same; a file that enough tasks can read is left as it is.
+"""Events of few files spread over all cores. The rows are the same; a file that enough tasks can read is left as it is.
 
 Spark reads a small file in one task, a Parquet file in at most as many as it has row groups, and a compressed file of
 lines always in one. Matching takes longer than reading, so the rows of such files are dealt out first.

@@ -1,4 +1,4 @@
-"""Matching by plain Spark SQL, one pass over the events. Law: the matches are those that `meaning` finds TRUE.
+"""Matching by plain Spark SQL, one pass over the events. The matches are those that `meaning` finds TRUE.
 
 Every filter is one expression of one projection: nothing is installed on the executors, no Python runs there, and the
 cost is events times filters. Meant for some hundreds of filters; an index is for more.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from weft.errors import PipelineError
 from weft.language.ast import Filter, Like, attributes, walk
 from weft.model.value import INT_MAX, INT_MIN
+from weft.pipeline.output import Output
 from weft.spark.expression import FrameAttributes
-from weft.spark.output import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

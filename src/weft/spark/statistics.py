@@ -1,5 +1,5 @@
-"""Statistics of subscriptions and events, on Spark. Laws: text that is not a filter is counted and listed, and fails no
-job; the executors read every filter, in one pass; the counts are those that one machine would find.
+"""Statistics of subscriptions and events, on Spark. Text that is not a filter is counted and listed, and fails no job.
+The executors read every filter, in one pass. The counts are those that one machine would find.
 
 `asked_of` reads all filters, counts what they ask for in each batch, and lets Spark sum the counts by key.
 """

@@ -1,5 +1,5 @@
-"""Matching a stream of events while subscriptions change. Laws: every event is matched once, with one version of the
-subscriptions, which is recorded before; the output is the same whatever is killed and started again on the way.
+"""Matching a stream of events while subscriptions change. Every event is matched once, with one version of the
+subscriptions, which is recorded before. The output is the same whatever is killed and started again on the way.
 
 Two queries run on one checkpoint: one turns commands into versions, the other matches events with the newest version.
 Commands that are there when a stream starts are applied before its first events.
@@ -8,6 +8,7 @@ Commands that are there when a stream starts are applied before its first events
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import LogError, PipelineError
 from weft.log.data_directory import DirectoryLock
 from weft.model.schema import Schema, did_you_mean
+from weft.pipeline.attributes import CORRUPT
+from weft.pipeline.file_names import plain_path
+from weft.pipeline.output import ResultForm
 from weft.spark.batch_folder import BatchFolders
-from weft.spark.events import CORRUPT, check_frame, judged, quoted
-from weft.spark.failures import failures
-from weft.spark.output import ResultForm
+from weft.spark.events import check_frame, judged, quoted
+from weft.spark.failures import failures, is_late_worker
+from weft.spark.frames import result_schema
 from weft.spark.stream_batches import COMMANDS, DRIVER_ROWS, INITIAL, Sink, StreamBatches, StreamOutput
 from weft.spark.stream_commands import CommandColumns
 from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _POLL = 0.5  # seconds between looks at two queries
+_COMMIT = 60.0  # seconds that a stop waits for Spark to store that a micro-batch is done
+RESTARTS = 5  # of queries, without a micro-batch in between
 ABOUT = "_stream.json"  # in a folder of results: which stream's they are, and their columns
 COMMANDS_EVERY = "1 second"  # they share the cores with the events
 
@@ -60,30 +66,67 @@ class MatchStream:
         self._batches = batches
         self._lock = lock
         self._queries: list[Any] = []
+        self._starts: list[Callable[[], Any]] = []  # start each of them again, on its checkpoint
+        self._note: Callable[[str], None] = logging.getLogger("weft.spark").warning
         self._closed = False
+        self._restarts = 0  # since a micro-batch was finished last
+        self._finished: int | None = None  # the micro-batch that was finished last when a query was started again
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the stream has ended, at most so long; returns whether it has. Raises PipelineError."""
         end = None if seconds is None else monotonic() + seconds
         with failures("the stream failed"):
             try:
-                while any(query.isActive for query in self._queries):
+                while self._go_on():
                     left = _POLL if end is None else min(_POLL, end - monotonic())
                     if left <= 0:
                         return False
-                    for query in self._queries:
-                        if not query.isActive:
-                            query.awaitTermination()  # raises what ended it
-                    self._queries[-1].awaitTermination(max(left, 0.001))  # Spark counts milliseconds
-                for query in self._queries:
-                    query.awaitTermination()
+                    with suppress(_query_error()):  # `_go_on` looks at it
+                        self._queries[-1].awaitTermination(max(left, 0.001))  # Spark counts milliseconds
             except BaseException as error:
                 self._close()
                 self._raise_failure(error)
+                if self._batches.stopping and isinstance(error, Exception):
+                    return True  # a micro-batch that did not begin
                 raise
         self._close()
         self._raise_failure(None)
         return True
+
+    def _go_on(self) -> bool:
+        """Whether a query has not ended. Raises what ended one, unless it may be started again."""
+        active = False
+        for place, query in enumerate(self._queries):
+            if query.isActive:
+                active = True
+                continue
+            try:
+                query.awaitTermination()  # raises what ended it
+            except _query_error() as error:
+                if not self._may_restart(error):
+                    raise
+                self._batches.failure = None
+                self._note(
+                    f"Spark did not start a Python worker within 10 seconds, perhaps because the machine is busy: the "
+                    f"query continues from its checkpoint (attempt {self._restarts} of {RESTARTS})"
+                )
+                self._queries[place] = self._starts[place]()
+                active = True
+        return active
+
+    def _may_restart(self, error: Exception) -> bool:
+        """Whether a query ended because Spark gave up on a worker, and not too often in a row."""
+        if self._batches.stopping or not is_late_worker(error):
+            return False
+        if self._batches.last != self._finished:
+            self._restarts, self._finished = 0, self._batches.last
+        self._restarts += 1
+        return self._restarts <= RESTARTS
+
+    def _run(self, start: Callable[[], Any]) -> None:
+        """Add a query that runs until the stream ends."""
+        self._starts.append(start)
+        self._queries.append(start())
 
     def _raise_failure(self, error: BaseException | None) -> None:
         """Raise PipelineError if a micro-batch failed; Spark does not always say so."""
@@ -91,9 +134,12 @@ class MatchStream:
             raise PipelineError(f"the stream failed: {self._batches.failure}") from error
 
     def stop(self) -> None:
-        """Stop after the micro-batch that is being worked on."""
-        with self._batches.working:
-            pass
+        """Stop after the micro-batch that is being worked on, when Spark has stored that it is done."""
+        batches = self._batches
+        with batches.working:
+            batches.stopping = True
+            if not self._closed:
+                batches.await_commit(lambda: self._queries[-1].isActive, _COMMIT)
         self._close()
 
     @property
@@ -123,7 +169,7 @@ class MatchStream:
     def _close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._batches.closing = True
         for query in self._queries:
             with suppress(Exception):  # it may have failed, which `wait` says
                 query.stop()
@@ -149,6 +195,7 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
     interval: str | None = None,
     tell: Callable[[BatchMetrics], None] | None = None,
     driver_rows: int = DRIVER_ROWS,
+    note: Callable[[str], None] | None = None,
 ) -> MatchStream:
     """Start to match a stream of events with subscriptions that a stream of commands changes.
 
@@ -161,7 +208,9 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
     micro-batch as soon as there are events, or every `interval` ('5 seconds'); commands are read every second, or every
     `interval`. `tell` is called after each micro-batch. `checkpoint` is a folder that the driver and all executors see.
     After a micro-batch of at most `driver_rows` rows, the driver matches the next one itself, which saves the time to
-    start tasks on workers; 0 leaves all of them to the workers. Raises PipelineError.
+    start tasks on workers; 0 leaves all of them to the workers. `note` is called with a sentence if a query had to be
+    started again, which `wait` does some times where Spark gave up on a Python worker; otherwise that is logged as a
+    warning. Raises PipelineError.
     """
     spark = _checked(events, commands)
     folder = _local(checkpoint)
@@ -198,6 +247,8 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
                 batches.refuse(INITIAL, 0, [(row.row, row.reason) for row in given.errors().collect()])
             versions.begin(boxes)
         stream = MatchStream(spark, batches, lock)
+        if note is not None:
+            stream._note = note
     except BaseException:
         if journal is not None:
             journal.close()
@@ -220,7 +271,7 @@ def deduplicated(events: DataFrame, watermark: Watermark | None) -> DataFrame:
 
     for name in (watermark.time, *watermark.identity):
         if name not in events.columns:
-            hint = did_you_mean(name, events.columns) or f", only {', '.join(events.columns)}"
+            hint = did_you_mean(name, _names(events)) or f", only {', '.join(_names(events))}"
             raise PipelineError(f"the events have no column {name!r}, which the watermark needs{hint}")
     kind = events.schema[watermark.time].dataType.simpleString()
     if kind != "timestamp":
@@ -253,12 +304,17 @@ def _start(  # noqa: PLR0913, PLR0917 - what a stream consists of
         writer.trigger(availableNow=True).start().awaitTermination()
         stream._raise_failure(None)
         if not once:
-            stream._queries.append(_triggered(writer, False, interval or COMMANDS_EVERY).start())
+            stream._run(lambda: _triggered(writer, False, interval or COMMANDS_EVERY).start())
     query = judged(events).writeStream.foreachBatch(batches.guarded(batches.events))
     query = query.option("checkpointLocation", str(folder / "events"))
-    running = _triggered(query, once, interval).start()
-    batches.progress = lambda: running.lastProgress
-    stream._queries.append(running)
+    stream._run(lambda: _triggered(query, once, interval).start())
+    batches.progress = lambda: stream._queries[-1].lastProgress
+
+
+def _query_error() -> type[Exception]:
+    from pyspark.errors import StreamingQueryException
+
+    return StreamingQueryException
 
 
 def _triggered(writer: Any, once: bool, interval: str | None) -> Any:
@@ -281,7 +337,7 @@ def _checked(events: DataFrame, commands: DataFrame | None) -> SparkSession:
 
 
 def _local(path: str | Path) -> Path:
-    plain = str(path).removeprefix("file://").removeprefix("file:")
+    plain = plain_path(str(path))
     if "://" in plain:
         raise PipelineError(f"{path} is not a folder: name one that the driver and all executors see")
     return Path(plain).absolute()
@@ -292,10 +348,7 @@ def _names(events: DataFrame) -> list[str]:
 
 
 def _output(events: DataFrame, numbered: bool, folder: Path, sink: str | Path | Sink, form: ResultForm) -> StreamOutput:
-    from pyspark.sql.types import LongType, StringType
-
-    kept = events.drop(CORRUPT).schema
-    schema = form.schema(kept, LongType() if numbered else StringType())
+    schema = result_schema(form, events.drop(CORRUPT).schema, numbered)
     if callable(sink):
         return StreamOutput(BatchFolders(folder / "staged"), form, schema, sink)
     if "batch" in (name.lower() for name in schema.fieldNames()):

@@ -1,5 +1,5 @@
-"""The work of a stream, micro-batch by micro-batch. Laws: each micro-batch of events equals `match` with the version
-that was recorded for it before; a micro-batch that Spark runs again, for whatever reason, leaves the same results once.
+"""The work of a stream, micro-batch by micro-batch. Each micro-batch of events equals `match` with the version that was
+recorded for it before. A micro-batch that Spark runs again, for whatever reason, leaves the same results once.
 
 Spark says which rows a micro-batch has, and runs the last one again after a crash. Here is what makes that harmless:
 the journal knows the version of a micro-batch and which commands were applied, and results are committed by a rename.
@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from time import perf_counter, time
+from time import monotonic, perf_counter, sleep, time
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import PipelineError
 from weft.model.schema import Schema
+from weft.pipeline.output import ResultForm
 from weft.spark.batch_folder import BatchFolders
 from weft.spark.batch_matching import REPORT, BatchTask, PartFile, refused_rows
 from weft.spark.failures import fault, reason
-from weft.spark.output import ResultForm
 from weft.spark.stream_commands import CommandColumns, fold
 from weft.spark.stream_journal import BatchMetrics, StreamJournal
 from weft.spark.subscription_versions import SubscriptionVersions
@@ -29,10 +29,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 DRIVER_ROWS = 10_000  # after a micro-batch with at most so many rows the driver matches the next one itself
+_LOOK = 0.02  # seconds between looks for Spark's commit
 _TOO_LARGE = "spark.driver.maxResultSize"  # what Spark names when it refuses to hand over rows
 EVENTS, COMMANDS, INITIAL = "side=event", "side=command", "side=subscription"  # folders of refused rows
 
 Sink = Callable[["DataFrame", int], None]
+
+
+class StoppedError(PipelineError):
+    """A micro-batch did not begin, because the stream is being stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,13 @@ class StreamBatches:
         self.output = output
         self.refusals = {side: BatchFolders(folder / "errors" / side) for side in (EVENTS, COMMANDS, INITIAL)}
         self.working = Lock()  # held while a micro-batch of events is worked on
+        self.stopping = False  # whether no further micro-batch of events may begin; changes under the lock
+        self.last: int | None = None  # the micro-batch of events that was finished last in this run
         self.progress: Callable[[], Any] = lambda: None  # Spark's report about the last micro-batch
         self.failure: str | None = None  # why a micro-batch failed, first
+        self.closing = False  # whether queries are being stopped: what fails then is no cause
         self.left_out = {COMMANDS: 0, INITIAL: 0}  # rows that were set aside in this run; events are in the metrics
+        self._folder = folder
         self._tell = tell
         self._driver_rows = driver_rows
         self._before: int | None = None  # rows of the micro-batch before, None if there was none in this run
@@ -83,9 +92,12 @@ class StreamBatches:
         def guard(frame: DataFrame, batch: int) -> None:
             try:
                 work(frame, batch)
+            except StoppedError:
+                raise
             except Exception as error:
                 why = fault(error) or reason(error)
-                self.failure = self.failure or why
+                if not self.closing:
+                    self.failure = self.failure or why
                 raise PipelineError(why) from None
 
         return guard
@@ -93,6 +105,7 @@ class StreamBatches:
     def commands(self, columns: CommandColumns, schema: Schema | None, frame: DataFrame, batch: int) -> None:
         """Apply the commands of a micro-batch, unless they were applied before."""
         if self.journal.command_batch(batch) is not None:
+            self._keep_state(frame, "commands")
             return
         rows = columns.gathered(frame)
         if not rows.num_rows:
@@ -116,12 +129,18 @@ class StreamBatches:
     def events(self, frame: DataFrame, batch: int) -> None:
         """Match the events of a micro-batch, as `judged` has them, and commit what was found."""
         with self.working:
+            if self.stopping:
+                raise StoppedError("the stream is being stopped")
             self.note_progress()
             version = self.journal.begin(batch, self.versions.newest, time())
             self.versions.forget(version)
             begun = perf_counter()
             output = self.output
-            manifest = output.results.manifest(batch) or self._matched(frame, batch, version)
+            manifest = output.results.manifest(batch)
+            if manifest is None:
+                manifest = self._matched(frame, batch, version)
+            else:
+                self._keep_state(frame, "events")
             if output.sink is not None:
                 staged = output.results
                 output.sink(read_batch(frame, staged, batch, output.schema), batch)
@@ -132,8 +151,25 @@ class StreamBatches:
             size = self.versions.size_of(version)
             metrics = BatchMetrics(batch, version, time(), size, **counts, seconds=perf_counter() - begun)
             self.journal.finish(metrics)
+            self.last = batch
         if self._tell is not None:
             self._tell(metrics)
+
+    def await_commit(self, active: Callable[[], bool], seconds: float) -> None:
+        """Wait until Spark has stored that the last micro-batch is done, at most so long. Hold `working` meanwhile."""
+        end = monotonic() + seconds
+        while self.last is not None and active() and monotonic() < end:
+            if (self._folder / "events" / "commits" / str(self.last)).exists():
+                return
+            sleep(_LOOK)
+
+    def _keep_state(self, frame: DataFrame, query: str) -> None:
+        """Evaluate a micro-batch whose results are there, if Spark keeps state for the query, as for a watermark.
+
+        Spark commits the state when rows are evaluated, and fails if that did not happen.
+        """
+        if (self._folder / query / "state").is_dir():
+            frame.write.format("noop").mode("overwrite").save()
 
     def note_progress(self) -> None:
         """Store what Spark reports about the micro-batch before."""

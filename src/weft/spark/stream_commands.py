@@ -1,5 +1,5 @@
-"""Commands that change the subscriptions of a stream. Laws: they take effect in order, each wholly or not at all; one
-that cannot be used changes nothing, and is set aside whole, with the reason.
+"""Commands that change the subscriptions of a stream. They take effect in order, each wholly or not at all. One that
+cannot be used changes nothing, and is set aside whole, with the reason.
 
 A command is a row: `action` is subscribe, unsubscribe or replace, `id` names the subscription, and `filter` is its text
 (not needed to unsubscribe). To subscribe with an id that exists is an error; to replace one that does not exist adds
@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 
 from weft.algebra.box import Box
 from weft.errors import FilterTooComplexError, PipelineError
+from weft.index.id_names import Id
 from weft.index.weight import check_weight
 from weft.model.schema import Schema, did_you_mean
-from weft.spark.boxes import Boxes, Reading
-from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, decodable, quoted
+from weft.pipeline.attributes import CORRUPT, UNREADABLE
+from weft.pipeline.boxes import Boxes, Reading
+from weft.spark.events import as_json, check_columns, decodable, quoted
 from weft.spark.subscription_changes import SubscriptionChanges
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from weft.spark.subscription_versions import SubscriptionVersions
 
-Id = int | str
 _SORTED_HERE = ("tinyint", "smallint", "int", "bigint", "string", "timestamp", "timestamp_ntz", "date")
 _ORDER = "order_"  # begins the names of columns by which commands are ordered
 _PLACES = ("action", "id", "filter", "row", "reason")
@@ -71,7 +72,8 @@ class CommandColumns:
         check_columns(frame, "commands")
         for name in ("action", "id", "filter", *([order] if order else ())):
             if name not in frame.columns:
-                hint = did_you_mean(name, frame.columns) or f", only {', '.join(frame.columns)}"
+                known = [each for each in frame.columns if each != CORRUPT]
+                hint = did_you_mean(name, known) or f", only {', '.join(known)}"
                 raise PipelineError(f"the commands have no column {name!r}{hint}")
         kinds = {name: frame.schema[name].dataType.simpleString() for name in ("action", "id", "filter")}
         for name in ("action", "filter"):

@@ -1,6 +1,6 @@
-"""A stream from files, or from a broker's log, to a folder: what `weft stream` runs. Laws: a job that is started again
-with the same checkpoint continues; commands in files take effect in the order of the files, by time and name, and line
-by line.
+"""A stream from files, or from a broker's log, to a folder: what `weft stream` runs. A job that is started again with
+the same checkpoint continues. Commands in files take effect in the order of the files, by time and name, and line by
+line.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import PipelineError
 from weft.log.schema import DATABASE
 from weft.model.schema import Schema
+from weft.pipeline.attributes import CORRUPT
+from weft.pipeline.file_names import data_files, format_of, has_files, plain_path
+from weft.pipeline.preflight import check_files, check_folders
 from weft.spark.broker_sink import BrokerSink
 from weft.spark.broker_target import BrokerTarget
-from weft.spark.events import CORRUPT
-from weft.spark.files import format_of, read_frame, read_stream
+from weft.spark.files import read_frame, read_stream
 from weft.spark.formats import register
 from weft.spark.log_columns import ABOUT_LOG, LogColumns
 from weft.spark.stream import MatchStream, Watermark, match_stream
+from weft.spark.stream_journal import DATABASE as JOURNAL
 from weft.spark.stream_journal import BatchMetrics
 from weft.spark.subscription_changes import write_file
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = "events.json"  # in the checkpoint: the columns that the stream began with
+SUBSCRIPTIONS = "subscriptions.digest"  # in the checkpoint: a hash of those that the stream began with
 _ORDER = "__weft_order"
 _LOOK = 0.5  # seconds between looks at whether to stop
 
@@ -76,15 +81,44 @@ class StreamReport:
         return asdict(self)
 
 
+def check_job(job: StreamJob, master: str | None = None) -> None:
+    """Raise PipelineError for what would fail only when Spark has started: a missing file, a folder not writable."""
+    reads = (job.events, job.subscriptions, job.commands)
+    check_files([path for path in reads if path is not None and not is_broker(path)], master=master)
+    check_folders([path for path in (job.out, job.checkpoint) if not is_broker(path)], master=master)
+
+
+def wait_for_files(job: StreamJob, note: Callable[[str], None], stopping: Event) -> bool:
+    """Wait until a folder of events that is empty has a file: that tells the format and the columns.
+
+    Returns whether there is one, or none is needed. Raises PipelineError if the job is to end with what is there now.
+    """
+    place = plain_path(job.events)
+    known = _named(place) and Path(job.checkpoint, COLUMNS).exists()
+    if known or is_log(place) or not Path(place).is_dir() or has_files(place):
+        return True
+    if job.once:
+        raise PipelineError(f"{job.events} has no files, so the columns of the events are not known: move one there")
+    note(f"{job.events} is empty: waiting for the first file")
+    while not has_files(place):
+        if stopping.wait(_LOOK):
+            return False
+    return True
+
+
 def run_stream(
-    spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], None], stopping: Event
+    spark: SparkSession,
+    job: StreamJob,
+    tell: Callable[[BatchMetrics], None],
+    stopping: Event,
+    note: Callable[[str], None] | None = None,
 ) -> StreamReport:
-    """Run a job until it has ended, or is told to stop. Raises PipelineError."""
+    """Run a job until it has ended, or is told to stop; `note` gets what the user should know. Raises PipelineError."""
     seen: list[BatchMetrics] = []
     totals = dict.fromkeys(("batches", "events", "matches", "refused"), 0)
     seconds = 0.0
 
-    def note(metrics: BatchMetrics) -> None:
+    def count(metrics: BatchMetrics) -> None:
         nonlocal seconds
         totals["batches"] += 1
         for name in ("events", "matches", "refused"):
@@ -93,7 +127,7 @@ def run_stream(
         seen[:] = [metrics]
         tell(metrics)
 
-    stream = start(spark, job, note)
+    stream = start(spark, job, count, note)
     while not stream.wait(_LOOK):
         if stopping.is_set():
             stream.stop()
@@ -109,13 +143,21 @@ def run_stream(
     )
 
 
-def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], None]) -> MatchStream:
+def start(
+    spark: SparkSession,
+    job: StreamJob,
+    tell: Callable[[BatchMetrics], None],
+    note: Callable[[str], None] | None = None,
+) -> MatchStream:
     """Start the stream of a job."""
+    is_new = not Path(job.checkpoint, JOURNAL).exists()
+    if not is_new and note is not None and (changed := changed_subscriptions(job)):
+        note(changed)
     events = read_events(spark, job)
     initial = None if job.subscriptions is None else read_frame(spark, job.subscriptions)
     kind = "string" if initial is None else initial.schema["id"].dataType.simpleString() if _has_id(initial) else ""
     commands = None if job.commands is None else read_commands(spark, job.commands, kind)
-    return match_stream(
+    stream = match_stream(
         events,
         commands,
         job.checkpoint,
@@ -129,7 +171,34 @@ def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], No
         once=job.once,
         interval=job.interval,
         tell=tell,
+        note=note,
     )
+    if is_new and job.subscriptions is not None and (digest := _digest(job.subscriptions)):
+        write_file(Path(job.checkpoint, SUBSCRIPTIONS), digest.encode())
+    return stream
+
+
+def changed_subscriptions(job: StreamJob) -> str:
+    """What to say if the subscriptions that a stream began with are others now; empty if they are the same."""
+    stored = Path(job.checkpoint, SUBSCRIPTIONS)
+    if job.subscriptions is None or not stored.exists() or stored.read_text() == _digest(job.subscriptions):
+        return ""
+    return (
+        f"{job.subscriptions} is not what this stream began with, and is not read: it continues with the subscriptions "
+        "of its checkpoint; change them with --commands, or use another checkpoint"
+    )
+
+
+def _digest(path: str) -> str:
+    """A hash of what is in the files of a path; empty if they are not on this machine."""
+    place = plain_path(path)
+    if "://" in place or not has_files(place):
+        return ""
+    whole = blake2b(digest_size=16)
+    for file in sorted(data_files(place)):
+        with open(file, "rb") as content:
+            whole.update(file_digest(content, "sha256").digest())
+    return whole.hexdigest()
 
 
 def _sink(job: StreamJob) -> str | BrokerSink:

@@ -1,5 +1,6 @@
-"""What a stream has decided and done, in one small database. Laws: a micro-batch has one version, which is on disk
-before anything is matched; the commands of a micro-batch are applied once; what is decided here survives a crash.
+"""The journal of a stream: what it has decided and done, in one small database. A micro-batch has one version, which is
+on disk before anything is matched. The commands of a micro-batch are applied once. What is decided here survives a
+crash.
 
 Only the driver opens it. `metrics` reads it, also while a stream runs.
 """
@@ -18,6 +19,7 @@ from weft.errors import PipelineError
 
 DATABASE = "stream.sqlite"
 FORMAT = 1
+_NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gluster", "fuse")  # how their types begin
 KEPT = 100_000  # micro-batches whose metrics are kept
 
 _TABLES = """
@@ -67,7 +69,7 @@ class BatchMetrics:
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """A version: the state after so many commands. `changes` is 0 where these changed nothing."""
+    """A version: the state after a number of commands. `changes` is 0 where these changed nothing."""
 
     version: int
     batch: int  # of the commands
@@ -84,7 +86,8 @@ class StreamJournal:
         self._lock = RLock()
         try:
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5)
-            self._connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            mode = "DELETE" if is_network_folder(folder) else "WAL"  # a WAL needs memory that processes share
+            self._connection.execute(f"PRAGMA journal_mode={mode}").fetchall()
             (found,) = self._connection.execute("PRAGMA user_version").fetchone()
             if not found:
                 with self._writing():
@@ -115,7 +118,7 @@ class StreamJournal:
             )
 
     def identity(self) -> str:
-        """What tells this stream from all others."""
+        """The identity of this stream."""
         with self._writing() as connection:
             connection.execute("INSERT OR IGNORE INTO setting VALUES('stream', ?)", (uuid.uuid4().hex,))
             (found,) = connection.execute("SELECT value FROM setting WHERE name = 'stream'").fetchone()
@@ -192,7 +195,7 @@ class StreamJournal:
             )
 
     def measured(self, batch: int, late: int, duplicates: int, trigger_seconds: float) -> None:
-        """What Spark said about a micro-batch afterwards. It is on disk when the next micro-batch begins."""
+        """What Spark reported about a micro-batch afterwards. It is on disk when the next micro-batch begins."""
         with self._writing(durable=False) as connection:
             connection.execute(
                 "UPDATE batch SET late = ?, duplicates = ?, trigger_seconds = ? WHERE batch = ?",
@@ -210,6 +213,17 @@ class StreamJournal:
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
+
+
+def is_network_folder(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether a folder is on a network file system, as far as the machine tells."""
+    try:
+        lines = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return False
+    place = folder.resolve()
+    under = [(len(point), kind) for _, point, kind, *_ in lines if place.is_relative_to(point.replace("\\040", " "))]
+    return max(under, default=(0, ""))[1].startswith(_NETWORK)
 
 
 def read_metrics(path: Path) -> list[BatchMetrics]:

@@ -1,4 +1,4 @@
-"""The metrics of a stream for Prometheus. Law: every micro-batch is counted once, when it is committed."""
+"""The metrics of a stream for Prometheus. Every micro-batch is counted once, when it is committed."""
 
 from __future__ import annotations
 

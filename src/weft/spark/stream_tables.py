@@ -1,4 +1,4 @@
-"""What a stream has written, as tables. Law: a table has what was committed, once, also while the stream runs.
+"""The results of a stream as tables. A table has what was committed, once, also while the stream runs.
 
 `results` are the rows of a folder, with the micro-batch that wrote each. `errors` are the rows of commands and events
 that could not be used. `metrics` has one row for each micro-batch.

@@ -1,5 +1,5 @@
-"""Changes of a set of subscriptions, as they are stored between two versions. Law: applied in order, the changes after
-a base give exactly the subscriptions of each version.
+"""Changes of a set of subscriptions, as they are stored between two versions. Applied in order, the changes after a
+base give exactly the subscriptions of each version.
 
 A subscription has a number: its id, or where ids are strings the number that it was given when it was added. So the
 order of numbers, by which results are sorted, is the same whenever a version is read.

@@ -1,4 +1,5 @@
-"""Lint of subscriptions on Spark. Law: the counts are those that one machine would find; only examples travel.
+"""Lint of subscriptions on Spark. The counts are those that one machine would find; only examples are sent to the
+driver.
 
 Each batch is counted by an executor; hashes of normal forms come to the driver, which finds the duplicates.
 """
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from weft.lint import LintKind, LintReport, SeenAttributes
+from weft.lint import LintReport, SeenAttributes
 from weft.lint.lint_counts import EXAMPLES, LintCounts, lint_counts
 from weft.lint.lint_report import report_of
 from weft.model.schema import Schema
-from weft.spark.events import CORRUPT
-from weft.spark.frames import attribute_types
+from weft.pipeline.attributes import CORRUPT
+from weft.spark.frames import attribute_types, list_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,19 +28,14 @@ def lint_subscriptions(
     texts: DataFrame, events: DataFrame, schema: Schema | None = None, *, duplicates: bool = True
 ) -> LintReport:
     """What is wrong with subscriptions (`id`, `filter`), given the columns of events. Cost: one pass, one job."""
-    seen = {name: frozenset([kind]) for name, kind in attribute_types(events).items() if name != CORRUPT}
-    known = SeenAttributes(seen)
+    types = {name: kind for name, kind in attribute_types(events).items() if name != CORRUPT}
+    lists = list_types(events)
+    tested = {name: kind for name, kind in lists.items() if kind is not None}
+    known = SeenAttributes.of_columns(types, tested, [name for name in lists if name not in tested])
     count = partial(_counted, seen=known, schema=schema, duplicates=duplicates)
     rows = texts.mapInArrow(count, "counts binary").toArrow().column("counts")
     counts = LintCounts.merged((pickle.loads(row.as_py()) for row in rows), EXAMPLES)
     return report_of(counts, known, most=1)
-
-
-def lint_notes(report: LintReport) -> list[str]:
-    """The report in sentences; what is not valid is left out elsewhere, with its reason."""
-    counts: dict[LintKind, int] = {kind: count for kind, count in report.counts.items() if kind != "invalid"}
-    found = LintReport(report.filters, report.dead, counts, report.findings, report.by_events).notes()
-    return [note.replace(" filter", " subscription", 1) for note in found]
 
 
 def _counted(

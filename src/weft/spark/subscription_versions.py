@@ -1,5 +1,5 @@
-"""The versions of a stream's subscriptions, kept by the driver. Laws: a version that a micro-batch may still need is on
-disk, whole; older ones are removed, so that the disk holds about two copies of the subscriptions.
+"""The versions of a stream's subscriptions, kept by the driver. A version that a micro-batch may still need is on disk,
+whole. Older ones are removed, so that the disk holds about two copies of the subscriptions.
 
 Version n is the state after the first n commands. It is stored as a base, an index snapshot in a folder of its own, and
 the changes since. When many changes have gathered, a new base is written; the old folder is removed as soon as a
@@ -20,7 +20,7 @@ import numpy as np
 from weft.index.tree import TreeIndex
 from weft.log.data_directory import sync_directory
 from weft.model.schema import Schema
-from weft.spark.boxes import Boxes
+from weft.pipeline.boxes import Boxes
 from weft.spark.stream_journal import StreamJournal, VersionRow
 from weft.spark.subscription_changes import IdNames, Numbers, SubscriptionChanges
 from weft.spark.version_matcher import INDEX, NAMES, VersionFiles, read_names, write_names
@@ -61,7 +61,7 @@ class SubscriptionVersions:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no version yet: `begin` makes the first."""
+        """Whether no version exists yet: `begin` makes the first."""
         return not self._bases
 
     @property

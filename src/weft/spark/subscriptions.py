@@ -1,4 +1,4 @@
-"""Subscriptions on Spark: texts, bounds or a snapshot. Law: a row that cannot be read is set aside, whole and with the
+"""Subscriptions on Spark: texts, bounds or a snapshot. A row that cannot be read is set aside, whole and with the
 reason; the others are used.
 
 Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both inclusive,
@@ -25,18 +25,19 @@ from weft.index.tree import TreeIndex
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
-from weft.spark.boxes import Boxes, Ends, Reading
-from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, decodable, quoted
+from weft.pipeline.attributes import CORRUPT, UNREADABLE
+from weft.pipeline.boxes import Boxes, Reading
+from weft.pipeline.match_job import FILTER, ID
+from weft.pipeline.packed_boxes import PackedBoxes
+from weft.pipeline.subscription_rows import DUPLICATE, as_texts, bounds_of, read_pieces, repeated_ids
+from weft.spark.events import as_json, check_columns, decodable, quoted
 from weft.spark.local_tables import read_local
-from weft.spark.packed_boxes import PackedBoxes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-ID, FILTER = "id", "filter"
 ERRORS = "row string, reason string"
-_TWICE = "duplicate id"
 _FEW_BOUNDS = 16  # attributes; tables with more are mostly empty, and leave the executors without what is not there
 
 
@@ -72,14 +73,14 @@ class Subscriptions:
         boxes, others = self._bounded() if plain else self._parsed()
         if boxes is None:
             return Boxes.none(self.reading.numbered), 0
-        twice = _several(pa.concat_arrays([boxes.ids, others.drop_null()]))
+        twice = repeated_ids(pa.concat_arrays([boxes.ids, others.drop_null()]))
         if not len(twice):
             return boxes, len(others)
         once = np.flatnonzero(~pc.is_in(boxes.ids, twice).to_numpy(zero_copy_only=False))
         return boxes.of_owners(once), len(others) + len(boxes) - len(once)
 
     def _parsed(self) -> tuple[Boxes | None, Any]:
-        """Texts, which the executors parse; and the ids of those that are none."""
+        """Texts, which the executors parse, and the ids of those that are not filters."""
         rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, others binary").toArrow()
         boxes, others = (cast("list[bytes]", column.to_pylist()) for column in rows.columns)
         if not boxes:
@@ -93,7 +94,7 @@ class Subscriptions:
         if table is None:
             table = self.columns().toArrow()
         named = table.rename_columns([f"c{place}" for place in range(len(self.names))])
-        read = [part for batch in named.combine_chunks().to_batches() for part in _read(self.reading, batch)]
+        read = [part for batch in named.combine_chunks().to_batches() for part in read_pieces(self.reading, batch)]
         if not read:
             return None, None
         boxes = read[0][0] if len(read) == 1 else PackedBoxes.joined(PackedBoxes.of(part) for part, _ in read).boxes()
@@ -108,7 +109,7 @@ class Subscriptions:
 
         if self.reading.numbered and (table := read_local(self.frame, self.names[:1])) is not None:
             ids: Any = table.column(0).drop_null().combine_chunks()
-            return IdCensus(table.num_rows, pc.is_in(ids, _several(ids)).true_count)
+            return IdCensus(table.num_rows, pc.is_in(ids, repeated_ids(ids)).true_count)
         key = sf.col(quoted(self.names[0])).alias(ID)
         each = self.frame.select(key).groupBy(ID).count()
         repeated = (sf.col("count") > 1) & sf.col(ID).isNotNull()
@@ -178,7 +179,7 @@ class Subscriptions:
             key, text = (sf.col(quoted(name)) for name in self.names)
             return self.frame.select(key.cast(self.id_type).alias(ID), decodable(text).alias(FILTER))
         form = f"{ID} {self.id_type.simpleString()}, {FILTER} string"
-        return self.columns().mapInArrow(partial(_as_texts, self.reading), form)
+        return self.columns().mapInArrow(partial(as_texts, self.reading), form)
 
 
 def subscriptions(
@@ -201,7 +202,8 @@ def subscriptions(
         raise PipelineError("the subscriptions are a stream: use match_stream, whose commands change subscriptions")
     names = source.columns
     if id not in names:
-        hint = did_you_mean(id, names) or f", only {', '.join(names)}"
+        shown = [name for name in names if name != CORRUPT]
+        hint = did_you_mean(id, shown) or f", only {', '.join(shown)}"
         raise PipelineError(f"the subscriptions have no column {id!r}{hint}: rename one, or name it")
     kind = source.schema[id].dataType.simpleString()
     if kind not in ("tinyint", "smallint", "int", "bigint", "string"):
@@ -215,7 +217,7 @@ def subscriptions(
             raise PipelineError(f"the column {filter!r} is not text: cast it to string")
         return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
     read = [id, *(name for name in names if name not in (id, CORRUPT))]
-    bounds = _bounds(read)
+    bounds = bounds_of(read)
     if not any(ends.low or ends.high for ends in bounds.values()):
         hint = did_you_mean(filter, names)
         raise PipelineError(
@@ -226,20 +228,6 @@ def subscriptions(
     return Subscriptions(source, tuple(read), Reading("c0", bounds=bounds, schema=schema, numbered=kind != "string"))
 
 
-def _bounds(names: list[str]) -> dict[str, Ends]:
-    """Which columns, by place, bound which attribute, by their names; the first is the id."""
-    found: dict[str, Ends] = {}
-    for place, name in enumerate(names[1:], 1):
-        for side in ("low", "high"):
-            attribute = name.removesuffix(f"_{side}")
-            if attribute != name and attribute:
-                found[attribute] = found.get(attribute, Ends())._replace(**{side: f"c{place}"})
-                break
-        else:
-            found[name] = found.get(name, Ends())._replace(equal=f"c{place}")
-    return found
-
-
 def _check_bound(name: str, kind: DataType) -> None:
     from pyspark.sql import types as st
 
@@ -248,32 +236,15 @@ def _check_bound(name: str, kind: DataType) -> None:
         raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which cannot be a bound: drop it")
 
 
-def _several(ids: Any) -> Any:
-    """The ids that occur more than once."""
-    if pa.types.is_integer(ids.type):
-        numbers = ids.to_numpy()
-        if bool((numbers[1:] > numbers[:-1]).all()):  # as they often are
-            return ids.slice(0, 0)
-    counts: Any = ids.value_counts()
-    return counts.field("values").filter(counts.field("counts").to_numpy() > 1)
-
-
 # -- on the executors: ordinary functions over batches --------------------------------------------------
 
 
 def _packed(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        read = [(PackedBoxes.of(part), ids) for part, ids in _read(reading, batch)]
+        read = [(PackedBoxes.of(part), ids) for part, ids in read_pieces(reading, batch)]
         boxes = PackedBoxes.joined(part for part, _ in read).to_bytes()
         others = pickle.dumps(pa.concat_arrays([ids for _, ids in read]), protocol=5)
         yield pa.record_batch({"boxes": pa.array([boxes], pa.binary()), "others": pa.array([others], pa.binary())})
-
-
-def _read(reading: Reading, batch: pa.RecordBatch) -> Iterator[tuple[Boxes, Any]]:
-    """The boxes of a batch, and the ids of the rows that have none for they cannot be read; in pieces."""
-    ids = reading.ids(batch)
-    for first, boxes, refused in reading.pieces(batch):
-        yield boxes, ids.take(pa.array([first + row for row in refused], pa.int64()))
 
 
 def _errors(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -290,21 +261,4 @@ def _repeated(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         rows: Any = batch.column("it")
         _, refused = reading.read(pa.RecordBatch.from_struct_array(rows))
         texts = batch.column("row").take(np.delete(np.arange(batch.num_rows), list(refused)))
-        yield pa.record_batch({"row": texts, "reason": pa.array([_TWICE] * len(texts), pa.string())})
-
-
-def _as_texts(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from weft.algebra.normalize import simplify
-    from weft.algebra.to_filter import to_filter
-
-    for batch in batches:
-        boxes, refused = reading.read(batch)
-        others = reading.ids(batch).take(pa.array(list(refused), pa.int64()))
-        texts: list[str | None] = []
-        for owner in range(len(boxes)):
-            first, last = boxes.columns.owners.searchsorted((owner, owner + 1))
-            texts.append(
-                str(to_filter(simplify((boxes.columns.box(row) for row in range(first, last)), reading.schema)))
-            )
-        texts += [None] * len(others)  # they are errors
-        yield pa.record_batch({ID: pa.concat_arrays([boxes.ids, others]), FILTER: pa.array(texts, pa.string())})
+        yield pa.record_batch({"row": texts, "reason": pa.array([DUPLICATE] * len(texts), pa.string())})

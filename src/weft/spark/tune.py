@@ -1,6 +1,6 @@
-"""Tuning on Spark: statistics of all subscriptions, a choice by samples, and what the choice costs with all of them.
-Laws: the events on which a choice is measured are none of those it was made by; the file that is written is the one
-that tables read; tuning changes cost, never what matches.
+"""Tuning on Spark: statistics of all subscriptions, a choice by samples, and the cost of the choice with all of them. A
+choice is measured on other events than those by which it was made. The file that is written is the one that tables
+read. Tuning changes cost, never what matches.
 
 A sample of the subscriptions tells less than all of them: if the choice breaks a limit when it is measured, the limits
 of the sample are drawn in by as much, and it is chosen again.
@@ -26,6 +26,7 @@ from weft.spark.frames import drawn, flat, one_batch, subscriptions_of
 from weft.spark.link_costs import LinkCosts, measure_link
 from weft.spark.statistics import Statistics, statistics_with
 from weft.tuning.budget import Cost, CostBudget, LinkFigures
+from weft.tuning.cell_sample import CellSample
 from weft.tuning.choices import Options
 from weft.tuning.grid_costs import MODELS
 from weft.tuning.parameters import Tuned
@@ -144,10 +145,11 @@ def tune(  # noqa: PLR0913
     frame = flat(events)
     mixed = one_batch(drawn(frame, how.events + how.held, how.seed))
     chosen_by, held = _apart(mixed, how)
-    progress("counting what subscriptions ask for", 0, 0)
-    found = statistics_with(subscriptions, events, chosen_by, predicates)
     progress("reading a sample of the subscriptions", 0, 0)
     columns = _columns(subscriptions, how, predicates)
+    CellSample(columns, chosen_by)  # raises TuningError if there is nothing to measure, before the long part
+    progress("counting what subscriptions ask for", 0, 0)
+    found = statistics_with(subscriptions, events, chosen_by, predicates)
     known = schema or Schema.infer(chosen_by)
     telling = most_telling(found, known, how.attributes)
     if not telling:

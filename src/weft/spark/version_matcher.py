@@ -1,5 +1,5 @@
-"""One version of the subscriptions, as an executor matches with it. Laws: results are those of an index of exactly the
-subscriptions of that version; the subscriptions of an event come in ascending order of their numbers, so that a replay
+"""One version of the subscriptions, as an executor matches with it. Results are those of an index of exactly the
+subscriptions of that version. The subscriptions of an event come in ascending order of their numbers, so that a replay
 writes the same rows in the same order.
 
 A version is a base, which all workers of a machine map into memory, and the changes since. A worker keeps the last

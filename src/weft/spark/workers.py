@@ -1,4 +1,4 @@
-"""The Python of Spark's workers. Law: workers that cannot run Weft are found before a job, and said in one sentence.
+"""The Python of Spark's workers. Workers that cannot run Weft are found before a job, and reported in one sentence.
 
 Workers that run the very Python of the driver are fine. Others are tried once for each session, with a function that
 travels by value: it needs nothing of Weft to arrive.

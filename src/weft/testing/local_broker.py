@@ -1,26 +1,26 @@
-"""A real broker in a thread of the same process. Law: it is what `weft serve` runs, on a free port of this machine;
-when the block ends, nothing of it is left.
-"""
+"""A real broker in a thread of the same process: what `weft serve` runs, on a free port, until the block ends."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from weft.broker.limits import ClientLimits
+from weft.client.client import Client, connect
+from weft.client.sync import SyncClient, connect_sync
 from weft.errors import BrokerError
-from weft.net.addresses import Address
-from weft.net.client import Client, connect
-from weft.net.client_sync import SyncClient, connect_sync
-from weft.net.config import BrokerConfig
-from weft.net.node import BrokerNode
-from weft.serve import start
+from weft.gateway.process import gateway_options, running_gateway
+from weft.protocol.addresses import Address
+from weft.server.config import BrokerConfig, GatewayConfig
+from weft.server.log_lines import LogLines
+from weft.server.node import BrokerNode
+from weft.server.serve import start
 
 
 def broker(
@@ -29,11 +29,13 @@ def broker(
     schema: str | Path | None = None,
     limits: ClientLimits | None = None,
     config: BrokerConfig | None = None,
+    gateway: bool = False,
 ) -> LocalBroker:
     """A broker in this process, to be used in `with` or `async with`.
 
     It keeps everything in memory, or in the directory `data`, where a later broker can continue with it. `schema` is a
-    file with the schema of events. `config` has any other setting; its addresses are not used.
+    file with the schema of events. `config` has any other setting; its addresses are not used. With `gateway`, the HTTP
+    gateway runs in the same process, too.
 
     >>> with broker() as local, local.connect_sync() as client:
     ...     alerts = client.subscribe("magnitude >= 5")
@@ -49,6 +51,7 @@ def broker(
         schema=chosen.schema if schema is None else Path(schema),
         limits=limits or chosen.limits,
         listen=(str(Address("weft", "127.0.0.1", 0)),),
+        gateway=replace(chosen.gateway, listen="127.0.0.1:0" if gateway else ""),
     )
     return LocalBroker(chosen)
 
@@ -60,6 +63,14 @@ class LocalBroker:
         self._config = config
         self._address: Address | None = None
         self._running: _Running | None = None
+        self._gateway = ""
+
+    @property
+    def gateway(self) -> str:
+        """The address of its HTTP gateway, such as http://127.0.0.1:54322."""
+        if not self._gateway:
+            raise BrokerError("there is no gateway; use broker(gateway=True) in a with block")
+        return self._gateway
 
     @property
     def address(self) -> str:
@@ -84,20 +95,22 @@ class LocalBroker:
             config = self._config
             if self._address is not None:
                 config = replace(config, listen=(str(self._address),))
+            if self._gateway:
+                config = replace(config, gateway=replace(config.gateway, listen=self._gateway.partition("//")[2]))
             self._running = _Running(config)
-            self._address = self._running.address
+            self._address, self._gateway = self._running.address, self._running.gateway
 
     def stop(self) -> None:
-        """Stop it: everything that has arrived is stored and confirmed, and clients are told."""
+        """Stop it: everything that has arrived is stored and confirmed, and clients get a `Bye`."""
         running, self._running = self._running, None
         if running is not None:
             running.stop()
 
     def kill(self) -> None:
-        """End it at once, as if the process were killed: nobody is told, and nothing more is stored."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.kill()
+        """End it at once, as if the process were killed: clients get no `Bye`, and nothing more is stored."""
+        if self._running is not None:
+            self._running.call(partial(BrokerNode.failed, error=BrokerError("the broker was killed")))
+            self.stop()
 
     def call(self, what: Callable[[BrokerNode], Any]) -> Any:
         """Call something with the running node, in its thread."""
@@ -109,18 +122,14 @@ class LocalBroker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.stop)
 
 
@@ -130,9 +139,7 @@ class _Running:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._ready = threading.Event()
-        self._asked: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._node: BrokerNode | None = None
+        self.gateway = ""
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weft-broker", daemon=True)
         self._thread.start()
@@ -140,7 +147,6 @@ class _Running:
         if self._error is not None:
             self._thread.join()
             raise self._error
-        assert self._node is not None
         self.address: Address = self._node.addresses[0]
 
     def _run(self) -> None:
@@ -153,30 +159,24 @@ class _Running:
 
     async def _serve(self) -> None:
         self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
-        async with start(self._config) as node:
-            self._node = node
+        config, lines = self._config, LogLines(level="error", write=lambda _: None)
+        async with start(replace(config, gateway=GatewayConfig())) as node, AsyncExitStack() as around:
+            self._node: BrokerNode = node
+            if config.gateway.listen:
+                options = gateway_options(config, str(node.addresses[0]))
+                host, port = await around.enter_async_context(running_gateway(options, lines))
+                self.gateway = f"http://{host}:{port}"
             self._ready.set()
             await self._asked.wait()
 
     def call(self, what: Callable[[BrokerNode], Any]) -> Any:
         async def body() -> Any:
-            assert self._node is not None
             return what(self._node)
 
-        return self._do(body())
-
-    def _do(self, body: Coroutine[Any, Any, Any]) -> Any:
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(body, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(body(), self._loop).result()
 
     def stop(self) -> None:
-        assert self._loop is not None
-        assert self._asked is not None
         self._loop.call_soon_threadsafe(self._asked.set)
         self._thread.join()
         if self._error is not None:
             raise self._error
-
-    def kill(self) -> None:
-        self.call(partial(BrokerNode.failed, error=BrokerError("the broker was killed")))
-        self.stop()

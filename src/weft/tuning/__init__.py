@@ -1,4 +1,4 @@
-"""Choosing the dimensions, cells, caps and filters of a routing table from samples."""
+"""The choice of the dimensions, cells, caps and filters of a routing table, from samples."""
 
 from weft.tuning.budget import CostBudget as CostBudget
 from weft.tuning.choices import Options as Options

@@ -1,5 +1,5 @@
-"""What a tuned table may cost, and which of two is better. Laws: of any two figures one ranks first, and equal ranks
-mean equal figures; figures within the limits rank before figures that exceed them.
+"""The budget of a tuned table, and the order of figures within and beyond it. Of any two figures one ranks first, and
+equal ranks mean equal figures. Figures within the limits rank before figures that exceed them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LinkFigures:
 
     @property
     def filters_nothing(self) -> bool:
-        """Whether nearly all unwanted events pass: such a table is no better than flooding."""
+        """Whether nearly all unwanted events pass: such a table is not better than flooding."""
         return self.false_positives >= FILTERS_NOTHING
 
     def of(self, cost: Cost) -> float:

@@ -1,6 +1,6 @@
-"""Samples of subscriptions and events as cells of any grid. Laws: values are mapped to the cells of a dimension once,
-however many grids have that dimension; subscriptions that a space cannot tell apart are measured once; subscriptions
-are ordered by a hash of their cells, so every first part of them is a sample of them all.
+"""Samples of subscriptions and events as cells of any grid. Values are mapped to the cells of a dimension once, however
+many grids have that dimension. Subscriptions that a space cannot tell apart are measured once. Subscriptions are
+ordered by a hash of their cells, so every first part of them is a sample of them all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Unwanted(NamedTuple):
     weights: Ints
 
 
-class Sample:
+class CellSample:
     """Subscriptions, events, and which of these are unwanted. Raises TuningError if there is nothing to measure."""
 
     def __init__(self, columns: BoxColumns, events: pa.RecordBatch | Sequence[AnyEvent]) -> None:

@@ -1,6 +1,6 @@
-"""The choices of tuning: for each attribute the ways to cut it, or none, and its group; and a cap. Laws: every way but
-"left out" is a dimension, and none occurs twice; a possible candidate has an attribute, and each of its groups fits in
-a curve's index and in a label; groups are numbered in order of appearance, so a grouping has a single form.
+"""The choices of tuning: for each attribute the ways to cut it, or none, and its group; and a cap. Every way but "left
+out" is a dimension, and none occurs twice. A possible candidate has an attribute, and each of its groups fits in a
+curve's index and in a label. Groups are numbered in order of appearance, so a grouping has a single form.
 
 A candidate is a tuple of numbers: for each attribute the position of its way, then the position of the cap, then for
 each attribute the number of its group.

@@ -1,5 +1,5 @@
-"""What a cell space costs on samples of subscriptions and events, for each model. Laws: every wanted event passes;
-measured figures are those of a table that was filled and queried; no Python loop runs over events.
+"""The costs of a cell space on samples of subscriptions and events, for each model. Every wanted event passes. Measured
+figures are those of a table that was filled and queried. No Python loop runs over events.
 
 The measured link wants all of the sample's subscriptions and is offered all of its events. More subscriptions let no
 fewer events pass, so a space is rejected as soon as a part of them lets too many pass; `Seen.part` records that.
@@ -26,7 +26,7 @@ from weft.space.grid import CellBoxes, Grid
 from weft.space.label_space import LabelSpace
 from weft.space.range_sets import RangeSets
 from weft.tuning.budget import CostBudget, LinkFigures
-from weft.tuning.cell_sample import Sample, SamplePart
+from weft.tuning.cell_sample import CellSample, SamplePart
 
 _FULL = 15  # the maximum of a 4-bit counter
 _UNSEEN = 0.5  # false positives of a sample that are as good as none
@@ -219,10 +219,10 @@ class Dls:
 MODELS: dict[str, TunableModel] = {model.name: model for model in (Mics(), Dls())}
 
 
-def look(space: CellSpace, parts: Iterable[SamplePart], sample: Sample, hopeless: Callable[[float], bool]) -> Seen:
+def look(space: CellSpace, parts: Iterable[SamplePart], sample: CellSample, hopeless: Callable[[float], bool]) -> Seen:
     """Measure a space on the parts of a sample's subscriptions: all of them, or the first ones.
 
-    The space is rejected when a part of the subscriptions lets so many events pass that it is hopeless.
+    The space is rejected when a part of the subscriptions lets too many events pass.
     """
     model, unwanted = MODELS[space.model], sample.unwanted(space.grids)
     items = np.zeros((0, len(space.fields)), np.int64)
@@ -239,7 +239,7 @@ def look(space: CellSpace, parts: Iterable[SamplePart], sample: Sample, hopeless
     return Seen(space, len(items), passed, looks, held.nbytes, total, part)
 
 
-def measure(space: CellSpace, shape: FilterShape | None, sample: Sample) -> LinkFigures:
+def measure(space: CellSpace, shape: FilterShape | None, sample: CellSample) -> LinkFigures:
     """What a space and a filter cost on a sample: a table is filled and queried, and nothing is estimated."""
     boxes = [sample.boxes(grid) for grid in space.grids]
     told = space.united(space.items(boxes, sample.columns.owners))

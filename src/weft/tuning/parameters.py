@@ -1,5 +1,5 @@
-"""A tuning: the parameters chosen for a table, what they cost, and why they were chosen. Laws: a tuning read back from
-its file is equal; a table built from it loses no event, whatever it was tuned for.
+"""A tuning: the parameters chosen for a table, what they cost, and why they were chosen. A tuning read back from its
+file is equal. A table built from it loses no event, whatever it was tuned for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The search of tuning: candidates, each measured once, and the rows that report it. Laws: the same samples, options
-and budgets give the same choice, because the limit of the search is counted in steps and never in seconds; a candidate
-that is rejected early cannot be better than the one kept.
+"""The search of tuning: candidates, each measured once, and the rows that report it. The same samples, options and
+budgets give the same choice, because the limit of the search is counted in steps and never in seconds. A candidate that
+is rejected early cannot be better than the one kept.
 
 1. *Starts.* Even grids: over every subset of a few attributes; of many attributes, over the one that rules out most
    events, over the best two, and so on. Attributes are in one group, or in groups of those that the same
@@ -28,7 +28,7 @@ from weft.index.base import AnyEvent
 from weft.model.progress import RunProgress
 from weft.model.schema import Schema
 from weft.tuning.budget import Cost, CostBudget, LinkFigures, Rank
-from weft.tuning.cell_sample import Sample
+from weft.tuning.cell_sample import CellSample
 from weft.tuning.choices import LEFT_OUT, Candidate, Choices, Options
 from weft.tuning.grid_costs import MODELS, Made, Seen, look
 from weft.tuning.parameters import Trial, Tuned
@@ -63,7 +63,7 @@ class Search:
             raise TuningError(f"there is no model {model!r} to tune; choose one of {', '.join(MODELS)}")
         options = options or Options()
         self.model, self.budget = MODELS[model], CostBudget()
-        self.sample = Sample(columns, events)
+        self.sample = CellSample(columns, events)
         asked = {name for name, _ in columns.columns}.union(*(box.names for box in columns.odd.values()))
         self.choices = Choices.of(schema, asked, events, options)
         self.seen: dict[Candidate, Seen] = {}

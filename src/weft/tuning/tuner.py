@@ -1,6 +1,6 @@
 """Tuning of curve ranges and label sets: which attributes are dimensions and how they are grouped, how each is cut into
-cells, the cap, and the filter (the future work of DLS 5.2 and MICS 5). Laws: the same samples and budget give the same
-choice; a choice keeps the budget on the samples, or there is none; it changes cost, never what matches.
+cells, the cap, and the filter (the future work of DLS 5.2 and MICS 5). The same samples and budget give the same
+choice. A choice keeps the budget on the samples, or there is none. It changes cost, never what matches.
 
 The cost of a grid has no formula, but a sample shows it: all figures are measured. `search` describes how candidates
 are found: it takes some hundred measurements, where `exhaustive` takes thousands for three attributes.

@@ -1,4 +1,4 @@
-"""Seeded subscriptions and events for benchmarks, tests and examples. Law: the same seed gives the same workload.
+"""Seeded subscriptions and events for benchmarks, tests and examples. The same seed gives the same workload.
 
 >>> from weft.workloads import WORKLOADS
 >>> market = WORKLOADS["W3"](1_000, 50, seed=7)

@@ -1,4 +1,4 @@
-"""A workload: subscriptions as columns of bounds, and a table of events. Law: bounds and texts mean the same.
+"""A workload: subscriptions as columns of bounds, and a table of events. Bounds and texts mean the same.
 
 A subscription is a conjunction with at most one predicate per attribute. An attribute without a predicate may have any
 value or be absent.

@@ -1,5 +1,5 @@
-"""Events at the corners of filters, where bugs are most likely. Laws: the same generator gives the same events; each
-value has the type that its filter compares with, and the schema's type if there is a schema.
+"""Events at the corners of filters, where bugs are most likely. The same generator gives the same events. Each value
+has the type that its filter compares with, and the schema's type if there is a schema.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A market in which a tenth of the filters use predicates that are not ranges: suffixes, compared attributes, IS NULL.
 
-Law: an odd filter differs in one predicate from the plain one in its place, so that its time compared with the plain
-set shows what odd predicates cost.
+An odd filter differs in one predicate from the plain one in its place, so that its time compared with the plain set
+shows what odd predicates cost.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""W1 to W6, the workloads of `weft bench match`. Law: values are whole numbers in float64, or strings, as in users'
-data.
+"""W1 to W6, the workloads of `weft bench match`. Values are whole numbers in float64, or strings, as in users' data.
 
 Events and subscriptions have separate generators, so that more of one do not change the other.
 

@@ -1,5 +1,5 @@
-"""The filters of the forests thesis (4.1, chapter 8). Laws: the same generator state gives the same filters; every
-filter can match; every schema has one type for each name.
+"""The filters of the forests thesis (4.1, chapter 8). The same generator state gives the same filters. Every filter can
+match. Every schema has one type for each name.
 
 | schema | a filter |
 |---|---|
@@ -24,7 +24,7 @@ from weft.language.ast import AttributeRef, Between, Compare, Filter, Operator, 
 from weft.language.constant import Constant
 
 T = TypeVar("T")
-Interface = TypeVar("Interface")
+_Interface = TypeVar("_Interface")
 
 TOP = 100
 RANGES = ("[a,b]",)
@@ -95,7 +95,7 @@ SCHEMAS = {
 }
 
 
-def in_turn(things: Sequence[T], interfaces: Sequence[Interface]) -> list[tuple[T, Interface]]:
+def in_turn(things: Sequence[T], interfaces: Sequence[_Interface]) -> list[tuple[T, _Interface]]:
     """Assign an interface to each thing, round-robin.
 
     >>> in_turn("xyz", ["north", "south"])

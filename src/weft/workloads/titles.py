@@ -1,4 +1,4 @@
-"""W7: rules on the titles of products. Law: the same seed gives the same rules and titles.
+"""W7: rules on the titles of products. The same seed gives the same rules and titles.
 
 A rule asks for one to three words, anywhere in the title, and for a range of prices. Words are made of syllables, so
 that some contain others; a few words are in most rules and in most titles.

@@ -1,4 +1,4 @@
-"""Nodes of covering forests, and the edges between them. Law: both ends of an edge know it, with the same links."""
+"""Nodes of covering forests, and the edges between them. Both ends of an edge know it, with the same links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extent of a filter: its hull as spans of axes, and its canonical key. Law: filters with equal keys match the same
+"""The extent of a filter: its hull as spans of axes, and its canonical key. Filters with equal keys match the same
 events; if the hull is exactly the filter, the key is the hull.
 
 Most filters are conjunctions of comparisons with constants. Their extent is read from the syntax tree, without a normal

@@ -1,5 +1,5 @@
-"""Answers of `covers` about the newest filter of a table. Laws: a pair of normal forms is compared once; True is given
-only when proven.
+"""Answers of `covers` about the newest filter of a table. A pair of normal forms is compared once. True is given only
+when proven.
 
 The forest of a table and the merged sets of its links ask the same questions about a filter that was added. Forms are
 known by identity. Answers are forgotten when the next filter is added, so that no form is kept for long.

@@ -1,5 +1,6 @@
-"""What each link is told by covering: a minimal cover of what all others want (thesis 3.2). Laws: for each link, every
-filter that others want is told, or lies below one that is; what a link itself wants does not affect what it is told.
+"""The filters that each link is told by covering: a minimal cover of what all others want (thesis 3.2). For each link,
+every filter that others want is told, or lies below one that is. What a link itself wants does not affect what it is
+told.
 
 For each link, the filters that others want form a forest: the roots are told, and every other filter is placed below
 one that covers it, its *witness*. The forests of all links share their nodes, because most links see the same ones: a
@@ -80,6 +81,30 @@ class LinkCovers:
             self.nodes[node.number] = node
             self.extents.retain(extent.spans)
         return node
+
+    def find(self, extent: Extent) -> CoverNode | None:
+        """The node of a filter, if there is one."""
+        return self._by_key.get(extent.key)
+
+    def witness(
+        self, interface: TableInterface[Any, Any], item: Filter | NormalForm, extent: Extent
+    ) -> CoverNode | None:
+        """A root of a link that surely covers a filter; None if none was found."""
+        bit = self._bits.get(interface, 0)
+        same = self._by_key.get(extent.key)
+        if same is not None and same.told & ~same.leaving & bit:
+            return same
+        node = CoverNode(-1, item, extent)  # in no forest
+        index, nodes, exact = self._root_index.index, self._root_index.nodes, node.form is None
+        budget = Budget(LIMITS.steps // _SEARCHES)
+        self.pairs.clear()
+        rows = index.around_tagged(self._root_index.spans(node), exact, tag_of(bit)) if bit else []
+        for row in reversed(rows[-_MOST_COMPARED:]):
+            witness = nodes[row]
+            sure = exact and row not in index.hulls
+            if witness.told & ~witness.leaving & bit and (sure or self._root_index.covers(witness, node, budget)):
+                return witness
+        return None
 
     def add(self, source: TableInterface[Any, Any], node: CoverNode) -> Job:
         """Add a node for a source, or count it once more. It is told, or placed below another node, at once; the
@@ -211,11 +236,13 @@ class LinkCovers:
 
     def _unhang_childless(self, node: CoverNode, mask: LinkMask) -> None:
         """Remove a node that is no longer wanted from its places, except where others are below it."""
-        mask &= ~node.bearing
-        for witness, some in list(node.above.items()) if mask else ():
-            if some & mask:
-                unhang(witness, node, some & mask)
-                self._clean(witness)
+        self._unhang(node, mask & ~node.bearing)
+
+    def _unhang(self, node: CoverNode, mask: LinkMask) -> None:
+        """Remove a node from its places. Each time a ghost above may be spliced out, which changes the other places."""
+        while mask and (witness := next((each for each, some in node.above.items() if some & mask), None)) is not None:
+            unhang(witness, node, node.above[witness] & mask)
+            self._clean(witness)
 
     def _clean(self, node: CoverNode) -> None:
         """Remove a node without a holder and without nodes below; a ghost with a single node below it is
@@ -340,10 +367,7 @@ class LinkCovers:
         for child, some in list((node.below or {}).items()):
             if some & bit:
                 unhang(node, child, bit)
-        for witness, some in list(node.above.items()):
-            if some & bit:
-                unhang(witness, node, bit)
-                self._clean(witness)
+        self._unhang(node, bit)
         if node.told & bit:
             self._unroot(node, bit)
         self._clean(node)

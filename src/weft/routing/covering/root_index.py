@@ -1,5 +1,5 @@
-"""The nodes that are told to any link, in an index. Laws: a search for some links finds every node that is told to one
-of them and may cover, or be covered; `covers` is True only when proven.
+"""The nodes that are told to any link, in an index. A search for some links finds every node that is told to one of
+them and may cover, or be covered. `covers` is True only when proven.
 
 A mask of links is a tag of 64 bits in the index.
 """

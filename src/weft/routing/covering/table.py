@@ -1,11 +1,11 @@
-"""Covering-based routing: a filter is not told if one that covers it is (thesis 3.2 to 3.5). Law: what is told to a
-link is a minimal cover of what all others want, as far as covering is proven.
+"""Covering-based routing: a filter is not told if one that covers it is (thesis 3.2 to 3.5). What is told to a link is
+a minimal cover of what all others want, as far as covering is proven.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from weft.algebra.box import NormalForm
@@ -16,7 +16,7 @@ from weft.routing.covering.outgoing import LinkCovers
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.interface import K, TableInterface
 from weft.routing.jobs import Job
-from weft.routing.table import Item, Placed, Wanted
+from weft.routing.table import Item, Link, Placed, Source, WantedItem
 
 
 class _New(NamedTuple):
@@ -43,7 +43,7 @@ class CoveredTable(FilterTable[K, CoverNode]):
     def unrooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
         """Called when a link no longer needs to know a node."""
 
-    def hold(self, wanted: Wanted | NormalForm) -> _New | None:
+    def hold(self, wanted: WantedItem | NormalForm) -> _New | None:
         """A filter and its extent."""
         item = wanted.filter if isinstance(wanted, Placed) else wanted
         extent = self.covers.extents.of(item)
@@ -74,6 +74,18 @@ class CoveredTable(FilterTable[K, CoverNode]):
         clearing = super().silence(interface)
         yield from self.covers.silence(interface)
         yield from clearing
+
+    def holders(self, item: Item) -> Mapping[Source, int]:
+        """Who holds the node of the filter."""
+        new = self.hold(item) if isinstance(item, Filter | NormalForm) else None
+        node = None if new is None else self.covers.find(new.extent)
+        return {} if node is None else {source.link: count for source, count in node.holders.items()}
+
+    def witness(self, link: Link, item: Item) -> Item | None:
+        """A root of the link's forest that covers the filter."""
+        new = self.hold(item) if isinstance(item, Filter | NormalForm) else None
+        root = None if new is None else self.covers.witness(self._interface(link), *new)
+        return None if root is None else root.item
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

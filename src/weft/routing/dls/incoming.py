@@ -1,4 +1,4 @@
-"""The labels that all links told, for looking up events. Law: an event that a link wants has one of its labels.
+"""The labels that all links told, for looking up events. An event that a link wants has one of its labels.
 
 The labels of an event are computed once, at all levels that any link uses.
 """

@@ -1,4 +1,4 @@
-"""Parsing the notes of an update of labels. Law: an impossible note is rejected before anything changes."""
+"""The parser of the notes in an update of labels. An impossible note is rejected before anything changes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ class Notes(NamedTuple):
     stage: Stage = Stage.UNAWARE
     space: LabelSpace | None = None  # the next space, if it is new to us
     late: bool = False  # it waits for a message of ours that was lost with a session; the wave is over here
+    anew: bool = False  # both ends rebuild the filter: a session begins, or what is left of earlier ones is dropped
 
 
-def understood(link: Link, update: Update, twin: TwinFilter | None, sides: LabelSides, *, waving: bool) -> Notes:
-    """The notes of an update from a link with the given filter; `waving` if a re-tuning is not over here. Raises
-    RemoteProtocolError.
+def understood(  # noqa: PLR0913 - what is known of the link, and of ourselves
+    link: Link, update: Update, twin: TwinFilter | None, sides: LabelSides, *, anew: bool, waving: bool
+) -> Notes:
+    """The notes of an update from a link with the given filter, which is rebuilt if `anew`; `waving` if a re-tuning is
+    not over here. Raises RemoteProtocolError.
     """
-    found = Notes()
+    found = Notes(anew=anew)
     try:
         for note in update.notes:
             if isinstance(note, Switch):
                 if twin is None or found.switch is not None:
                     raise LabelError("it switches a filter that was not agreed on")
-                twin.admit(note, fresh=update.fresh)
+                twin.admit(note, fresh=anew)
                 found = found._replace(switch=note)
             else:
                 found = _offered(note, found, sides, fresh=update.fresh, waving=waving)

@@ -1,5 +1,5 @@
-"""Label sets compared with advertisements, by cells. Laws: False only when disproved: they share no cell; a comparison
-is bounded, whatever is compared.
+"""Label sets compared with advertisements, by cells. The answer is False only when disproved: they share no cell. A
+comparison is bounded, whatever is compared.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Changing the label space of a whole network while it runs (DLS 5.1). Law: nothing is lost while the spaces change,
-and no broker hears a label before its space.
+"""The change of the label space of a whole network while it runs (DLS 5.1). Nothing is lost while the spaces change,
+and no broker receives a label before its space.
 
 The new space is sent with the first update in which a broker tells its clients' interest in new labels instead of old
 ones. Both are understood until every neighbour has stated that it sends no more old ones; another re-tuning waits until
@@ -102,7 +102,8 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         """Read the notes of an update, and check its labels. Raises RemoteProtocolError."""
         link = interface.link
         assert link is not None
-        notes = understood(link, update, self.incoming[link].twin, self.sides, waving=self.retuning)
+        anew = update.fresh or interface.ledger.completed_by(update)
+        notes = understood(link, update, self.incoming[link].twin, self.sides, anew=anew, waving=self.retuning)
         sides, stage = self.sides, notes.stage
         if notes.space is not None:
             sides = sides.beside(notes.space)
@@ -126,7 +127,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             self._begin(self.sides.beside(self._notes.space))
         heard = self.incoming[interface.link]
         heard.change(labels_in(news.drop.values()), labels_in(news.add.values()))
-        if update.fresh or self._notes.switch is not None:
+        if self._notes.anew or self._notes.switch is not None:
             heard.switch(self._notes.switch, labels_in(interface.ledger.heard.values()))
 
     def conclude(self, interface: LabelInterface) -> None:

@@ -1,5 +1,5 @@
-"""Filters and events as labels (DLS 4). Law: an event that matches a filter has one of the filter's labels at some
-level in use.
+"""Filters and events as labels (DLS 4). An event that matches a filter has one of the filter's labels at some level in
+use.
 
 All of this is arithmetic on public parameters: a client that knows them can map its own subscriptions and events.
 """
@@ -16,6 +16,7 @@ from weft.index.base import AnyEvent
 from weft.interest.label_set import LabelSet
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
+from weft.model.schema import Schema
 from weft.routing.table import Item
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
@@ -47,6 +48,6 @@ def is_sound(item: object, sides: LabelSides) -> bool:
     return bool((labels[1:] > labels[:-1]).all() and sides.sound(labels).all())
 
 
-def cells_of(events: Sequence[AnyEvent], space: LabelSpace) -> Ints:
+def cells_of(events: Sequence[AnyEvent], space: LabelSpace, schema: Schema | None = None) -> Ints:
     """The cells of events in all grids of a space, one row each; they determine the labels at any level."""
-    return np.concatenate([grid.cells(events) for grid in space.grids], axis=1)
+    return np.concatenate([grid.cells(events, schema) for grid in space.grids], axis=1)

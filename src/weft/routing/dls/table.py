@@ -1,4 +1,4 @@
-"""Routing by label sets (DLS). Laws: those of `table`, CELLS with exact labels, HASHED with a counting filter.
+"""Routing by label sets (DLS). The laws of `table` hold: CELLS with exact labels, HASHED with a counting filter.
 
 Exact reference counts for each link decide what is told. An optional filter only makes `route` small and fast; both
 ends have it, and switch its size at the same update (`label_twin`). Exact filtering happens in the local index, at the
@@ -28,7 +28,7 @@ from weft.routing.dls.retuning import LabelInterface, RetunedTable
 from weft.routing.dls.space import cells_of, is_sound, labels_in, labels_of
 from weft.routing.item_codec import LabelItems
 from weft.routing.jobs import Job
-from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, WantedItem
 from weft.space.label_space import LabelSpace
 
 _RATE = 0.01
@@ -104,7 +104,7 @@ class DlsTable(RetunedTable):
         """Nothing told yet."""
         return LabelsTold(self._bundle, self.shape, self._rate)
 
-    def hold(self, wanted: Wanted | NormalForm) -> Cells[Ints] | None:
+    def hold(self, wanted: WantedItem | NormalForm) -> Cells[Ints] | None:
         """The labels of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint and not self.retuning:
@@ -135,8 +135,9 @@ class DlsTable(RetunedTable):
         told = self.outgoing.get(interface)
         if told is not None:
             assert isinstance(told, LabelsTold)
-            if interface.ledger.changed or told.labels.renewing:
-                interface.ledger.notes += told.labels.notes(fresh=interface.ledger.fresh)
+            ledger = interface.ledger
+            if ledger.changed or told.labels.renewing:
+                ledger.notes += told.labels.notes(fresh=ledger.fresh or ledger.completing)
 
     def silence(self, interface: LabelInterface) -> Job:
         """Forget what the link was told and what it told."""

@@ -1,5 +1,5 @@
-"""A wave over a tree of brokers that change to something new. Laws: a broker that has heard DONE from all its links
-never receives anything old again; when a broker has heard MOVED from all its links, no broker has anything old.
+"""A wave over a tree of brokers that change to something new. A broker that has received DONE from all its links never
+receives anything old again. When a broker has received MOVED from all its links, no broker has anything old.
 
 No broker leads. A leaf is done as soon as it has changed, and a broker tells a neighbour that it is done when all
 others have told it so; eventually every direction of every link is told. That it has moved is told in the same way, by
@@ -17,7 +17,7 @@ from weft.routing.table import Link
 
 
 class Wave:
-    """What each neighbour of a broker that has changed has said and been told.
+    """What each neighbour of a broker that has changed has sent and received.
 
     >>> north, south = Link("north"), Link("south")
     >>> wave = Wave([north, south])
@@ -65,5 +65,5 @@ class Wave:
 
     @property
     def over(self) -> bool:
-        """Whether nobody has anything old any more."""
+        """Whether no broker has anything old any more."""
         return all(stage is Stage.MOVED for stage in self.heard.values())

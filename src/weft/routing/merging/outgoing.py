@@ -1,6 +1,6 @@
-"""What one link is told by merging: the minimal cover of what all others want, as few mergers (thesis, chapter 8).
-Laws: with perfect mergers nothing else is admitted; a merger is a new item, and its parts are withdrawn in the same
-update.
+"""The mergers that one link is told: the minimal cover of what all others want, as few mergers as possible (thesis,
+chapter 8). With perfect mergers nothing else is admitted. A merger is a new item, and its parts are withdrawn in the
+same update.
 
 Every link has its own merged set, so that what it is told does not depend on what it wants itself. Mergers shared by
 links with equal forwards sets (8.4) do depend on it, and tables that share them may exchange updates forever.

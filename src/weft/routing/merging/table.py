@@ -1,5 +1,6 @@
-"""Merging-based routing (thesis, chapter 8): what a link would be told by covering is told as few mergers. Laws: EXACT
-with perfect mergers; WIDER with a budget, by at most that share of the domain, or while a lazy table waits.
+"""Merging-based routing (thesis, chapter 8): what a link would be told by covering is told as few mergers. The laws of
+`table` hold: EXACT with perfect mergers; WIDER with a budget, by at most that share of the domain, or while a lazy
+table waits.
 
 Local subscriptions can be merged beforehand (`MergedLocal`, Figure 8.2).
 """

@@ -1,9 +1,10 @@
-"""MICS as a hybrid (MICS 5): filters are told, and the curve finds the candidates. Laws: those of `table`, EXACT: an
+"""MICS as a hybrid (MICS 5): filters are told, and the curve finds the candidates. The laws of `table` hold, EXACT: an
 event never goes to a neighbour that does not want it.
 
 What is told is a minimal cover of what all others want, as in covering-based routing. What neighbours told is indexed
 by the curve: one look-up finds the filters whose ranges contain the event's point, and these are evaluated exactly. An
-event that its publisher has mapped is not mapped again.
+event that its publisher has mapped is not mapped again. Under a schema, the point of an event is that of the values
+that conform to it, because these are what filters are evaluated on.
 """
 
 from __future__ import annotations
@@ -72,29 +73,39 @@ class CurveMatcher:
             names[item_id] = name
             self._entries[name] = link, form
 
+    def rest(self) -> bool:
+        """Nothing is buffered."""
+        return False
+
+    def settle(self) -> None:
+        """Nothing is done in the background."""
+
     def wanting(self, event: AnyEvent) -> set[Link]:
         """The links that want an event. Cost: O(log n + candidates)."""
-        return self._wanting(event, self._curve.at(self.space.index(event)).tolist())
+        values = self._values(event)
+        return self._wanting(values, self._curve.at(self.space.index(values)).tolist())
 
     def items(self, event: AnyEvent, link: Link) -> Iterator[ItemId]:
         """The items of a link that admit an event, in the order in which they were told."""
-        values = attributes_of(event if self._schema is None else conformed(event, self._schema))
-        names = {*self._curve.at(self.space.index(event)).tolist()}
+        values = self._values(event)
+        names = {*self._curve.at(self.space.index(values)).tolist()}
         return (
             item_id for item_id, name in self._names[link].items() if name in names and values in self._entries[name][1]
         )
 
     def wanting_batch(self, events: Sequence[AnyEvent], points: Ints | None = None) -> Routes:
         """The positions of the events that each link wants; `points` are their positions on the curve, if known."""
-        found = self._curve.at_batch(self.space.indexes(events) if points is None else points)
+        found = self._curve.at_batch(self.space.indexes(events, self._schema) if points is None else points)
         places: dict[Link, list[int]] = {}
         for at, (event, names) in enumerate(zip(events, found, strict=True)):
-            for link in self._wanting(event, names.tolist()):
+            for link in self._wanting(self._values(event), names.tolist()):
                 places.setdefault(link, []).append(at)
         return {link: np.array(places[link], np.intp) for link in self._names if link in places}
 
-    def _wanting(self, event: AnyEvent, names: Sequence[int]) -> set[Link]:
-        values = attributes_of(event if self._schema is None else conformed(event, self._schema))
+    def _values(self, event: AnyEvent) -> Mapping[str, Any]:
+        return attributes_of(event if self._schema is None else conformed(event, self._schema))
+
+    def _wanting(self, values: Mapping[str, Any], names: Sequence[int]) -> set[Link]:
         links: set[Link] = set()
         for name in names:
             entry = self._entries.get(name)
@@ -147,4 +158,4 @@ class MicsExactTable(CoveringTable):
 
     def place(self, events: Sequence[AnyEvent]) -> Places:
         """The points of events on the curve."""
-        return Places(self.fingerprint, self.spaces.points(events))
+        return Places(self.fingerprint, self.spaces.points(events, self.schema))

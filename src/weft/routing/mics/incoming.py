@@ -1,4 +1,4 @@
-"""The ranges that one link told, for looking up events. Law: the points of an event that it wants lie in them."""
+"""The ranges that one link told, for looking up events. The points of an event that it wants lie in them."""
 
 from __future__ import annotations
 

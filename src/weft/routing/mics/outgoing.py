@@ -1,5 +1,5 @@
-"""The ranges that one link is told: those that all others need, as pieces. Laws: pieces are disjoint; together they are
-what is needed, with gaps closed.
+"""The ranges that one link is told: those that all others need, as pieces. Pieces are disjoint. Together they are what
+is needed, with gaps closed.
 """
 
 from __future__ import annotations

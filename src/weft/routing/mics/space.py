@@ -1,5 +1,5 @@
-"""Filters and events on the curves of a table, one for each group of attributes (MICS 3, 8). Law: the point of an event
-that matches a filter lies in the filter's ranges on every curve.
+"""Filters and events on the curves of a table, one for each group of attributes (MICS 3, 8). The point of an event that
+matches a filter lies in the filter's ranges on every curve.
 
 All of this is arithmetic on public parameters: a client that knows them can map its own subscriptions and events.
 """
@@ -95,6 +95,6 @@ class CurveSpaces(tuple[ContentSpace, ...]):
             and 0 <= item.start <= item.end <= self[item.group].curve.last
         )
 
-    def points(self, events: Sequence[AnyEvent]) -> Ints:
-        """The points of events: one row per event, one column per curve."""
-        return np.stack([space.indexes(events) for space in self], axis=1)
+    def points(self, events: Sequence[AnyEvent], schema: Schema | None = None) -> Ints:
+        """The points of events as they conform to a schema: one row per event, one column per curve."""
+        return np.stack([space.indexes(events, schema) for space in self], axis=1)

@@ -1,5 +1,5 @@
-"""Routing by curve ranges (MICS). Laws: those of `table`, CELLS: what is told to a link is what the filters of all
-others cover on the curve, cell by cell; WIDER with gaps.
+"""Routing by curve ranges (MICS). The laws of `table` hold, CELLS: what a link is told is what the filters of all
+others cover on the curve, cell by cell. WIDER with gaps.
 
 Attributes can be divided into groups, each with its own curve. An event goes to the links that want it in all groups
 (MICS 8).
@@ -29,7 +29,7 @@ from weft.routing.mics.incoming import RangesHeard
 from weft.routing.mics.outgoing import RangesTold
 from weft.routing.mics.space import CurveSpaces, Ranges
 from weft.routing.model_hooks import unexpected
-from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, WantedItem
 from weft.space.content import ContentSpace
 from weft.space.range_set import NOTHING, RangeSet
 
@@ -90,7 +90,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         """Nothing told yet."""
         return RangesTold(len(self.spaces), self.gap)
 
-    def hold(self, wanted: Wanted | NormalForm) -> Cells[Ranges] | None:
+    def hold(self, wanted: WantedItem | NormalForm) -> Cells[Ranges] | None:
         """The ranges of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint:
@@ -174,8 +174,8 @@ class MicsTable(CellTable[CurveRange, Ranges]):
 
 
 class CurveOverlap:
-    """Ranges compared with advertisements: whether they share a cell on the range's curve. Law: False only when
-    disproved.
+    """Ranges compared with advertisements: whether they share a cell on the range's curve. The answer is False only
+    when disproved.
     """
 
     def __init__(self, spaces: CurveSpaces) -> None:

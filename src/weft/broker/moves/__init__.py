@@ -1,0 +1,1 @@
+"""Sessions that move from one broker to another, and lose nothing."""

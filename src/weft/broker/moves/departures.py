@@ -1,0 +1,637 @@
+"""The old broker's side of a move: sessions that others have asked for, that leave, and that have left.
+
+A session that leaves is cut off at an offset: it has what is stored below and not acknowledged. Its rows stay, so that
+the new broker can pull that, and the log keeps it. The new broker is also told what this one had of each publisher
+since it described the session, because the copy there has collected some of the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.broker.admission import expiry
+from weft.broker.advertisements import ClientAdvertisements
+from weft.broker.after_commit import MoveStep, MoveStored
+from weft.broker.dead_letters import read_letter
+from weft.broker.effects import ConnectionId, Now
+from weft.broker.ingest import Ingest
+from weft.broker.links.links import Links
+from weft.broker.moves.states import MoveSide
+from weft.broker.parts import BrokerParts
+from weft.broker.queue import MemberOptions, Position, Queue, queue_row, read_options
+from weft.broker.sessions import Session
+from weft.log.base import (
+    NEVER,
+    AdvertRow,
+    DeadRow,
+    Log,
+    MoveRow,
+    Offset,
+    Put,
+    Remove,
+    SeatId,
+    SessionId,
+    SessionRow,
+    State,
+    StateChange,
+    StoredGroup,
+    SubRow,
+)
+from weft.model.paged_dict import PagedDict
+from weft.protocol.messages import Bye, QueueNumber, Range, SubNumber, pack
+from weft.protocol.move_messages import (
+    AnyMove,
+    InheritedEvent,
+    InheritedLetter,
+    MoveChunk,
+    MoveDone,
+    MovedQueue,
+    MovedSession,
+    MovedSubscription,
+    MoveEnd,
+    MoveFinish,
+    MoveFlush,
+    MovePull,
+    MoveRefused,
+    MoveRequest,
+    MoveUnknown,
+    PublisherPosition,
+    with_token,
+)
+
+if TYPE_CHECKING:
+    from weft.broker.hello import ClientConnections
+
+Post = Callable[[str, AnyMove, Now], None]  # sends a message to a broker
+
+PART = 256 << 10  # bytes of one part of the description of a session, about
+CHUNK = 512 << 10  # bytes of events in one chunk; one event may be longer
+_MOST_EVENTS = 2_000  # in one chunk
+_LOOKED_AT = 20_000  # stored events that are looked at for one chunk
+_LETTERS = 100  # dead letters in one chunk
+_SEEN_AT_ONCE = 2_000  # publishers in one message
+_LONGEST = 200_000  # events between the description and the cut; beyond that the session is described again
+_DAY = 86_400_000_000  # microseconds that a tombstone is kept at least
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class PullPhase(Enum):
+    """What a new broker pulls, in this order."""
+
+    EVENTS = 0  # after an offset
+    LETTERS = 1  # after so many of them
+    SEEN = 2  # after so many publishers
+    NOTHING = 3  # it has everything
+
+
+class AskedMove(NamedTuple):
+    """Another broker has been answered: it may have the session under this epoch, while nothing changes."""
+
+    epoch: int
+    peer: str
+    version: int = 0  # of subscriptions and advertisements since then
+    invited: bool = False  # it was not the client that asked
+
+    def row(self, session: SessionId) -> MoveRow:
+        """Its row in the log; a session has one at most."""
+        return MoveRow(session, MoveSide.ASKED, 0, self.peer, 0, self.epoch, self.version, _encode(self.invited))
+
+    @staticmethod
+    def of(row: MoveRow) -> AskedMove:
+        """The converse."""
+        return AskedMove(row.cut, row.peer, row.got, msgspec.msgpack.decode(row.body, type=bool))
+
+
+class Tombstone(NamedTuple):
+    """Where a session went from here."""
+
+    epoch: int
+    peer: str
+    name: str
+    owner: str
+    until: int  # UTC microseconds
+
+    def row(self, session: SessionId) -> MoveRow:
+        """Its row in the log; a session has one at most."""
+        body = _encode((self.name, self.owner))
+        return MoveRow(session, MoveSide.TOMBSTONE, 0, self.peer, self.until, self.epoch, 0, body)
+
+    @staticmethod
+    def of(row: MoveRow) -> Tombstone:
+        """The converse."""
+        name, owner = msgspec.msgpack.decode(row.body, type=tuple[str, str])
+        return Tombstone(row.cut, row.peer, name, owner, row.start)
+
+
+@dataclass(slots=True)
+class LeftQueue:
+    """A queue of a session that has left."""
+
+    number: QueueNumber
+    seat: SeatId
+    position: Position
+    members: dict[int, SubNumber] = field(default_factory=dict)
+
+    def has(self, offset: int) -> bool:
+        """Whether an event of its own is not done with."""
+        return offset >= self.position.acked_below and not _within(self.position.above, offset)
+
+
+def _within(ranges: list[Range], offset: int) -> bool:
+    return any(first <= offset < end for first, end in ranges)
+
+
+class _DepartureBody(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    owner: str
+    pub_epoch: int
+    pub_seq: int
+    queues: tuple[int, ...]  # the consumer ids of its queues
+    seen: tuple[PublisherPosition, ...]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Departure:
+    """A session that leaves, or has left."""
+
+    id: SessionId
+    epoch: int
+    peer: str
+    start: Offset
+    cut: Offset
+    session: Session | None = None  # until the cut is stored
+    connection: ConnectionId | None = None  # on which the client is told
+    address: str = ""  # of the new broker, for a client that has not asked for the move
+    body: _DepartureBody = field(default=_DepartureBody("", "", 0, 0, (), ()))
+    queues: list[LeftQueue] = field(default_factory=list)
+    letters: bool = False  # there are dead letters
+    stored: bool = False
+    finishing: bool = False  # it is forgotten as soon as that is stored
+
+    def row(self) -> MoveRow:
+        """Its row in the log."""
+        body = _encode(self.body)
+        return MoveRow(self.id, MoveSide.DEPARTURE, self.epoch, self.peer, self.start, self.cut, 0, body)
+
+    @property
+    def floor(self) -> Offset:
+        """The first event that the new broker may still need."""
+        return Offset(min((queue.position.acked_below for queue in self.queues), default=self.cut))
+
+    @property
+    def seats(self) -> NDArray[np.uint32]:
+        """The consumer ids of all its subscriptions."""
+        return np.array(sorted(seat for queue in self.queues for seat in queue.members), np.uint32)
+
+
+class Departures:
+    """Describes sessions to brokers that ask for them, cuts them off, and hands over what they have."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that it hands on to
+        self,
+        parts: BrokerParts,
+        ingest: Ingest,
+        links: Links,
+        adverts: ClientAdvertisements,
+        clients: ClientConnections,
+        post: Post,
+    ) -> None:
+        self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
+        self._matcher, self._completion, self._out = parts.matcher, parts.completion, parts.out
+        self._reader, self._limits, self._counts, self._access = parts.reader, parts.limits, parts.counts, parts.access
+        self._ingest, self._links, self._adverts, self._clients, self._post = ingest, links, adverts, clients, post
+        self.left: dict[tuple[SessionId, int], Departure] = {}
+        self.tombstones: dict[SessionId, Tombstone] = {}
+
+    # -- a broker asks ----------------------------------------------------------------------------------
+
+    def answer(self, session: Session, message: MoveRequest, source: str, now: Now) -> None:
+        """Describe a session to a broker that asks for it, once its epoch is stored; or refuse."""
+        asked, epoch = session.asked, message.epoch
+        if session.cutting is not None or session.leaving:
+            return  # it asks again
+        again = asked is not None and (asked.epoch, asked.peer) == (epoch, source)
+        if session.owner != message.owner:
+            why = "owner", "the session belongs to another principal"
+            self._refuse(message, source, why, session.epoch, now)
+        elif epoch <= session.epoch and not again:
+            reason = f"epoch {epoch} of session {session.name!r} is not above {session.epoch}, the last one"
+            self._refuse(message, source, ("epoch", reason), session.epoch, now)
+        elif any(queue in self._reader.replays for queue in session.queues.values()):
+            reason = f"session {session.name!r} still reads events older than itself; move it when it has them"
+            self._refuse(message, source, ("replaying", reason), session.epoch, now)
+        else:
+            version = asked.version if asked is not None and again else 0
+            before, session.epoch = session.epoch, epoch
+            session.asked = answered = AskedMove(epoch, source, version, message.invited)
+            rows = [Put(session.row()), Put(answered.row(session.id))]
+            self._journal.write.require(rows, MoveStored(MoveStep.ANSWERED, (session, answered, before)))
+
+    def _refuse(self, message: AnyMove, to: str, why: tuple[str, str], known: int, now: Now) -> None:
+        """Tell a broker that it does not get a session: the code and the reason, and the highest epoch here."""
+        self._counts["moves refused"] += 1
+        self._post(to, MoveRefused(message.session, message.epoch, *why, known), now)
+
+    def describe(self, session: Session, asked: AskedMove, now: Now) -> None:
+        """The epoch is stored: describe the session, if nothing has happened since."""
+        if session.asked != asked or session.cutting is not None or self._sessions.by_id.get(session.id) is not session:
+            return
+        parts = [*_described(session)]
+        for part, (queues, subs, adverts) in enumerate(parts):
+            told = MovedSession(
+                session.id,
+                asked.epoch,
+                part,
+                len(parts),
+                session.name,
+                session.owner,
+                self._journal.log_id,
+                self._journal.end,
+                asked.version,
+                session.keep,
+                tuple(queues),
+                tuple(subs),
+                tuple(adverts),
+            )
+            self._post(asked.peer, told, now)
+
+    @staticmethod
+    def undo_answer(session: Session, asked: AskedMove, before: int) -> None:
+        """The epoch could not be stored: whoever asked asks again."""
+        if session.asked == asked:
+            session.asked = None
+            if session.epoch == asked.epoch:
+                session.epoch = before
+
+    def changed(self, session: Session) -> None:
+        """Something about a session has changed that another broker was told: its marker is void."""
+        asked = session.asked
+        if asked is not None:
+            session.asked = asked._replace(version=asked.version + 1)
+            self._journal.write.changes.append(Put(session.asked.row(session.id)))
+
+    # -- the cut ----------------------------------------------------------------------------------------
+
+    def flush(self, session: Session, message: MoveFlush, source: str, now: Now) -> None:
+        """The marker has come: the copy at the other broker gets everything from now on. Cut the session off.
+
+        First everything that came before is stored, or refused by a full log; then it is known what the session has.
+        """
+        asked, journal = session.asked, self._journal
+        if session.cutting is not None or session.leaving:
+            return
+        same_log = message.log_id == journal.log_id
+        if asked is None or not same_log or (asked.epoch, asked.peer) != (message.epoch, source):
+            code = "epoch" if same_log else "changed"
+            reason = f"session {session.name!r} has gone on here since it was asked for"
+            self._refuse(message, source, (code, reason), session.epoch, now)
+            return
+        if asked.version != message.version or journal.next - message.start > _LONGEST:
+            self._refuse(message, source, ("changed", "the session has changed"), session.epoch, now)
+            return
+        self._ingest.match(now)
+        here = self._sessions.connection_of(session)
+        if here is not None:
+            self._clients.closed(here, now)  # nothing more that it says counts
+        departure = Departure(session.id, asked.epoch, source, message.start, journal.next, session)
+        departure.connection, departure.address = None if here is None else here.id, session.invited_to
+        session.cutting = departure
+        self._counts["moves cut"] += 1
+        journal.write.require((), MoveStored(MoveStep.CUT_READY, departure))
+
+    def cut(self, departure: Departure) -> None:
+        """Everything before the cut is stored or refused: store the cut itself."""
+        session, journal = departure.session, self._journal
+        assert session is not None
+        departure.cut = Offset(min(departure.cut, journal.end))
+        changes: list[StateChange] = []
+        departure.queues = []
+        for number, queue in sorted(session.queues.items()):
+            assert isinstance(queue, Queue)
+            left = LeftQueue(number, queue.consumer_id, queue.position(journal.end), dict(queue.members.items()))
+            departure.queues.append(left)
+            changes.append(Put(queue_row(queue, journal.end)))
+        departure.letters = any(journal.log.dead(queue.seat, Offset(0), 1) for queue in departure.queues)
+        seats = tuple(int(queue.seat) for queue in departure.queues)
+        numbers = session.pub_epoch, session.pub_received
+        departure.body = _DepartureBody(session.name, session.owner, *numbers, seats, self._seen(departure))
+        changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes += [Remove(MoveRow, (session.id, MoveSide.ASKED, 0)), Remove(SessionRow, (session.id,))]
+        changes.append(Put(departure.row()))
+        journal.write.require(changes, MoveStored(MoveStep.CUT, departure))
+
+    def _seen(self, departure: Departure) -> tuple[PublisherPosition, ...]:
+        """The last event of each publisher that the session was given between its description and the cut."""
+        seen: dict[int, tuple[int, int]] = {}
+        seats = departure.seats
+        for group in _read(self._journal.log, seats, departure.start, departure.cut):
+            events = group.events
+            whose = np.searchsorted(events.starts, np.flatnonzero(np.isin(events.seats, seats)), side="right") - 1
+            for place in {*whose.tolist()}:
+                if departure.start <= events.first + place < departure.cut:
+                    publisher, epoch, sequence = map(abs, events.origins[place].tolist())
+                    seen[publisher] = max((epoch, sequence), seen.get(publisher, (0, 0)))
+        return tuple((publisher, *last) for publisher, last in sorted(seen.items()))
+
+    def cut_stored(self, departure: Departure, now: Now) -> None:
+        """The session is no longer here: withdraw what it wanted, and tell its client and its new broker."""
+        session = departure.session
+        assert session is not None
+        self._ingest.match(now)
+        for sub in session.subs.values():
+            self._links.tell(self._matcher.discard(sub.slot))
+        for queue in session.queues.values():
+            assert isinstance(queue, Queue)
+            self._queues.drop(queue)
+        self._adverts.drop_all(session)
+        session.subs, session.queues, session.adverts = PagedDict(), {}, {}
+        del self._sessions.by_id[session.id]
+        del self._sessions.by_name[session.name]
+        self._completion.forget(session)
+        session.cutting = departure.session = None
+        departure.stored = True
+        self.left[departure.id, departure.epoch] = departure
+        self._close(departure, Bye("moved", departure.address))
+        self.end(departure, now)
+
+    def undo_cut(self, departure: Departure, reason: str) -> None:
+        """The log is full. The client comes back, and the other broker sends its marker again."""
+        session = departure.session
+        if session is not None:
+            session.cutting = None
+            for _, sub in sorted(session.subs.items()) if not self._access.of(session.owner).reads_all else ():
+                self._access.recheck(session, sub)
+        self._close(departure, Bye("full", reason))
+
+    def _close(self, departure: Departure, bye: Bye) -> None:
+        if departure.connection is not None:
+            self._out.send(departure.connection, bye)
+            self._out.close(departure.connection)
+            departure.connection = None
+
+    def end(self, departure: Departure, now: Now) -> None:
+        """Tell the new broker that the session is its own."""
+        body, waiting = departure.body, departure.floor < departure.cut or departure.letters
+        numbers = departure.id, departure.epoch, body.pub_epoch, body.pub_seq, int(waiting)
+        first = body.seen[:_SEEN_AT_ONCE]
+        self._post(departure.peer, MoveEnd(*numbers, first, len(first) == len(body.seen)), now)
+
+    def flush_again(self, message: MoveFlush, source: str, now: Now) -> None:
+        """A marker for a session that is not at home here: it has left, or will never be the other's."""
+        departure = self.left.get((message.session, message.epoch))
+        if departure is not None and departure.peer == source:
+            self.end(departure, now)
+            return
+        known = [epoch for session, epoch in self.left if session == message.session]
+        tombstone = self.tombstones.get(message.session)
+        if tombstone is not None:
+            known.append(tombstone.epoch)
+        if message.epoch in known:
+            return  # it has everything
+        if not known and message.log_id != self._journal.log_id:
+            self._post(source, MoveUnknown(message.session, message.epoch), now)
+        else:
+            self._refuse(message, source, ("epoch", "the session is no longer here"), max(known, default=0), now)
+
+    # -- handing over -----------------------------------------------------------------------------------
+
+    def pull(self, message: MovePull, source: str, now: Now) -> None:
+        """Send some of what a session has."""
+        departure = self.left.get((message.session, message.epoch))
+        if departure is None or departure.peer != source:
+            if departure is None and message.session not in self.tombstones:
+                self._post(source, MoveUnknown(message.session, message.epoch), now)
+            return
+        if departure.finishing or message.phase >= PullPhase.NOTHING.value:
+            return
+        match PullPhase(message.phase):
+            case PullPhase.EVENTS:
+                chunk = self._events(departure, message.after)
+            case PullPhase.LETTERS:
+                chunk = self._letters(departure, message.after)
+            case _:
+                seen = departure.body.seen
+                upto = message.after + _SEEN_AT_ONCE
+                some, last = seen[message.after : upto], upto >= len(seen)
+                chunk = MoveChunk(message.session, message.epoch, message.phase, message.after, upto, last, seen=some)
+        self._post(source, chunk, now)
+
+    def _events(self, departure: Departure, after: int) -> MoveChunk:
+        journal, found, size = self._journal, list[InheritedEvent](), 0
+        first = Offset(max(after + 1, departure.floor, journal.first))
+        upto, looked_at = departure.cut - 1, 0
+        for group in _read(journal.log, departure.seats, first, departure.cut):
+            for place in range(len(group.events)):
+                offset = group.events.first + place
+                if not first <= offset < departure.cut:
+                    continue
+                event = self._event(departure, group, place)
+                if event is None:
+                    continue
+                size += len(event.head) + len(event.payload) + len(event.packed)
+                if found and (size > CHUNK or len(found) >= _MOST_EVENTS):
+                    upto = offset - 1
+                    break
+                found.append(event)
+            looked_at += len(group.events)
+            if looked_at >= _LOOKED_AT and upto == departure.cut - 1:
+                upto = min(upto, group.events.first + len(group.events) - 1)
+            if upto < departure.cut - 1:
+                break
+        upto = max(after, upto)
+        last = upto >= departure.cut - 1
+        return MoveChunk(departure.id, departure.epoch, PullPhase.EVENTS.value, after, upto, last, tuple(found))
+
+    def _event(self, departure: Departure, group: StoredGroup, place: int) -> InheritedEvent | None:
+        events = group.events
+        offset = Offset(events.first + place)
+        numbers: list[SubNumber] = []
+        failures: dict[int, int] = {}
+        seats = events.seats[events.starts[place] : events.starts[place + 1]].tolist()
+        for queue in departure.queues:
+            mine = [queue.members[seat] for seat in seats if seat in queue.members]
+            if mine and queue.has(offset):
+                numbers += mine
+                if offset in queue.position.failures:
+                    failures[queue.number] = queue.position.failures[offset]
+        head = events.heads[place]
+        if not numbers or expiry(head) <= self._journal.at:
+            return None
+        publisher, epoch, sequence = map(abs, events.origins[place].tolist())
+        head = with_token(head, self._journal.log_id, offset)
+        origin = publisher, epoch, sequence
+        return InheritedEvent(offset, origin, pack(sorted(numbers)), head, events.payloads[place], failures)
+
+    def _letters(self, departure: Departure, after: int) -> MoveChunk:
+        found: list[InheritedLetter] = []
+        at = size = 0
+        last = True
+        for queue in departure.queues:
+            for row in self._dead(queue.seat):
+                at += 1
+                if at <= after:
+                    continue
+                size += len(row.body)
+                if found and (len(found) >= _LETTERS or size > CHUNK):
+                    last = False
+                    break
+                letter = read_letter(row.body)
+                numbers = pack(sorted(queue.members[each] for each in letter.consumers if each in queue.members))
+                head = with_token(letter.head, self._journal.log_id, row.offset)
+                told = numbers, head, letter.payload, letter.at
+                found.append(InheritedLetter(queue.number, row.attempts, row.reason, row.at, *told))
+            if not last:
+                break
+        upto, phase = after + len(found), PullPhase.LETTERS.value
+        return MoveChunk(departure.id, departure.epoch, phase, after, upto, last, letters=tuple(found))
+
+    def _dead(self, seat: SeatId) -> Iterator[DeadRow]:
+        after = Offset(0)
+        while rows := self._journal.log.dead(seat, after, 1_000):
+            yield from rows
+            after = rows[-1].offset
+
+    # -- the end ----------------------------------------------------------------------------------------
+
+    def finish(self, message: MoveFinish, source: str, now: Now) -> None:
+        """The new broker has everything: forget the session, and remember where it went."""
+        departure = self.left.get((message.session, message.epoch))
+        if departure is None:
+            self._post(source, MoveDone(message.session, message.epoch), now)
+            return
+        if departure.finishing or departure.peer != source:
+            return
+        departure.finishing = True
+        changes: list[StateChange] = [Remove(MoveRow, (departure.id, MoveSide.DEPARTURE, departure.epoch))]
+        for queue in departure.queues:
+            changes += [Remove(SubRow, (seat,)) for seat in (queue.seat, *queue.members)]
+            changes += [Remove(DeadRow, (row.seat, row.offset)) for row in self._dead(queue.seat)]
+        if departure.id not in self._sessions.by_id and departure.epoch >= self._last_epoch(departure.id):
+            changes.append(Put(self._tombstone(departure).row(departure.id)))
+        self._journal.write.require(changes, MoveStored(MoveStep.FORGOTTEN, departure))
+
+    def _last_epoch(self, session: SessionId) -> int:
+        return 0 if session not in self.tombstones else self.tombstones[session].epoch
+
+    def _tombstone(self, departure: Departure) -> Tombstone:
+        expires = self._limits.expires
+        until = min(NEVER, self._journal.at + max(_DAY, expires)) if expires else NEVER
+        return Tombstone(departure.epoch, departure.peer, departure.body.name, departure.body.owner, until)
+
+    def forgotten(self, departure: Departure, now: Now) -> None:
+        """That is stored."""
+        del self.left[departure.id, departure.epoch]
+        if departure.id not in self._sessions.by_id and departure.epoch >= self._last_epoch(departure.id):
+            self.tombstones[departure.id] = self._tombstone(departure)
+        at = self._journal.at
+        for session in [each for each, tombstone in self.tombstones.items() if tombstone.until <= at]:
+            self._journal.write.changes.append(self.bury(session))
+        self._post(departure.peer, MoveDone(departure.id, departure.epoch), now)
+
+    def bury(self, session: SessionId) -> Remove:
+        """Remove a tombstone: the session is back, or was gone for long. Returns the change of the log."""
+        self.tombstones.pop(session, None)
+        return Remove(MoveRow, (session, MoveSide.TOMBSTONE, 0))
+
+    # -- what is known ----------------------------------------------------------------------------------
+
+    def whereabouts(self, session: SessionId) -> Tombstone | None:
+        """Where a session went from here the last time."""
+        found = [
+            Tombstone(each.epoch, each.peer, each.body.name, each.body.owner, NEVER)
+            for (left, _), each in self.left.items()
+            if left == session
+        ]
+        if session in self.tombstones:
+            found.append(self.tombstones[session])
+        return max(found, default=None)
+
+    def named(self, name: str, owner: str) -> SessionId | None:
+        """A session of a name that has left, the last one."""
+        found = [
+            (each.epoch, key[0])
+            for key, each in self.left.items()
+            if (each.body.name, each.body.owner) == (name, owner)
+        ]
+        found += [
+            (each.epoch, session)
+            for session, each in self.tombstones.items()
+            if (each.name, each.owner) == (name, owner)
+        ]
+        return max(found)[1] if found else None
+
+    @property
+    def needed(self) -> Offset:
+        """The first event that a new broker may still pull."""
+        return Offset(min((each.floor for each in self.left.values()), default=NEVER))
+
+    # -- recovery ---------------------------------------------------------------------------------------
+
+    def restore(self, kept: State) -> dict[SeatId, LeftQueue]:
+        """Take back what has left. Returns its queues, by consumer id, which belong to no session here."""
+        queues: dict[SeatId, LeftQueue] = {}
+        for row in kept.moves.values():
+            if row.side == MoveSide.TOMBSTONE:
+                self.tombstones[row.session] = Tombstone.of(row)
+            elif row.side == MoveSide.DEPARTURE:
+                body = msgspec.msgpack.decode(row.body, type=_DepartureBody)
+                departure = Departure(row.session, row.epoch, row.peer, Offset(row.start), Offset(row.cut), body=body)
+                departure.stored = True
+                for seat in map(SeatId, body.queues):
+                    sub = kept.subs[seat]
+                    position = Position.decode(sub.floor, sub.above, sub.attempts)
+                    left = queues[seat] = LeftQueue(QueueNumber(sub.number), seat, position)
+                    departure.queues.append(left)
+                    departure.letters = departure.letters or kept.dead.get(seat, 0) > 0
+                self.left[row.session, row.epoch] = departure
+        for sub in kept.subs.values() if queues else ():
+            options = read_options(sub)
+            if isinstance(options, MemberOptions) and SeatId(options.queue) in queues:
+                queues[SeatId(options.queue)].members[sub.seat] = SubNumber(sub.number)
+        return queues
+
+
+def _described(session: Session) -> Iterator[tuple[list[MovedQueue], list[MovedSubscription], list[tuple[int, str]]]]:
+    """The durable part of a session, in parts: queues first."""
+    queues = [
+        MovedQueue(number, queue.ordered, queue.lag, queue.disconnect, queue.gap is not None)
+        for number, queue in sorted(session.queues.items())
+        if isinstance(queue, Queue) and not queue.share
+    ]
+    subs, adverts = list[MovedSubscription](), list[tuple[int, str]]()
+    size = 40 * len(queues)
+    for number, sub in sorted(session.subs.items()):
+        if isinstance(sub.queue, Queue) and not sub.queue.share:
+            if size >= PART:
+                yield queues, subs, adverts
+                queues, subs, size = [], [], 0
+            subs.append(MovedSubscription(number, sub.text, sub.queue.number))
+            size += 20 + len(sub.text.encode())
+    for advert, (_, text) in sorted(session.adverts.items()):
+        if size >= PART:
+            yield queues, subs, adverts
+            queues, subs, adverts, size = [], [], [], 0
+        adverts.append((advert, text))
+        size += 20 + len(text.encode())
+    yield queues, subs, adverts
+
+
+def _read(log: Log, seats: NDArray[np.uint32], first: Offset, end: Offset) -> Iterator[StoredGroup]:
+    """The stored groups, whole or cut, that have events of these seats in a range of offsets."""
+    at = first
+    while at < end and len(seats):
+        at = log.seek(seats, at, 1 << 16)
+        if at >= end:
+            return
+        for group in log.read(at, 512):
+            yield group
+            at = Offset(group.events.first + len(group.events))
+            break

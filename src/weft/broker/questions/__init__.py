@@ -1,0 +1,1 @@
+"""Questions of clients and of other brokers."""

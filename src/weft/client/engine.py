@@ -1,0 +1,461 @@
+"""What the two faces of a client share: its sessions, its subscriptions, and what waits for them.
+
+The engine is called from the application's threads, and does its work in the network thread. Whatever waits when the
+client ends is told so, and what waits to be confirmed is bounded.
+
+A client has one session for everything without a name of its own. A subscription with a name is a session itself, with
+its own connection: it may live at another broker, and whoever uses the name next takes it over.
+
+A call that waits more than once is a coroutine. The blocking and the asynchronous client run the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from itertools import count, islice
+from random import random
+from typing import cast
+from uuid import uuid4
+
+from weft.client.connection import NetworkThread, SessionDriver, Waiter, acquire, finish_all, release, wake
+from weft.client.effects import Answered, Arrived, Ended, Lost, Missed, MoveEnded, Notice, Ready, Replied, Stored
+from weft.client.events import Publishable, outgoing
+from weft.client.publisher import NotStored, UnconfirmedEvent
+from weft.client.session import ClientSession, ConnectionPolicy
+from weft.client.subscription import SubscriptionOptions
+from weft.client.subscription_handle import NAMED, MessageOf, SubscriptionHandle, refusal
+from weft.errors import BrokerError, ClientClosedError, EventError, OptionError, PublishError, WeftError
+from weft.protocol.addresses import Address
+from weft.protocol.messages import SubNumber
+
+MOST_UNCONFIRMED = 20_000  # events that may wait to be confirmed
+MOST_UNCONFIRMED_BYTES = 32 << 20
+_TEMPORARY = 60  # seconds that the broker keeps the session of a subscription without a name
+_FAIR = 64  # events after which other tasks get a turn
+
+
+class Receipt(Waiter):
+    """The outcome of events that were published together. `total` is how many; None while there may be more."""
+
+    __slots__ = ("codes", "refused", "stored", "total")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None, total: int | None = 1) -> None:
+        super().__init__(loop)
+        self.total = total
+        self.stored = 0
+        self.refused: dict[int, str] = {}  # the reason, by position
+        self.codes: dict[int, str] = {}
+
+
+class ClientEngine:
+    """One client, whatever its face. `loop` is where the application waits; None for threads that block."""
+
+    def __init__(
+        self,
+        policy: ConnectionPolicy,
+        name: str = "",
+        *,
+        expires: int = 0,
+        most_events: int = MOST_UNCONFIRMED,
+        most_bytes: int = MOST_UNCONFIRMED_BYTES,
+    ) -> None:
+        self.name = name
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._most_events, self._most_bytes = most_events, most_bytes
+        self._policy, self._expires = policy, expires
+        self._network: NetworkThread | None = None
+        self._main: SessionDriver | None = None
+        self._drivers: set[SessionDriver] = set()
+        self._handles: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}
+        self._numbers = count(NAMED + 1)
+        self._lock = threading.Lock()
+        self._waiting = self._waiting_bytes = 0
+        self._room: list[Waiter] = []
+        self._opening: list[Waiter] = []
+        self._asked: dict[Waiter, None] = {}  # requests that one message answers
+        self._closing: list[Waiter] = []
+        self._moving: dict[SessionDriver, Waiter] = {}
+        self._is_numbered: bool | None = None  # whether the application numbers its events; None before the first
+        self._error: WeftError | None = None  # why it is over
+        self.log_id, self.connections = "", 0  # of the main session: the broker's log, and how often it was ready
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def open(self, loop: asyncio.AbstractEventLoop | None = None) -> Waiter:
+        """Connect; the waiter is finished when the client is welcome."""
+        if self._main is not None or self._error is not None:
+            raise ClientClosedError("a client can connect only once; create a new one")
+        self.loop = loop
+        self._network = acquire()
+        waiter = Waiter(loop)
+        self._opening.append(waiter)
+        self._main = self._driver(self.name)
+        self._network.loop.call_soon_threadsafe(self._main.start)
+        return waiter
+
+    def _driver(self, name: str, expires: int | None = None) -> SessionDriver:
+        assert self._network is not None
+        expires = self._expires if expires is None else expires
+        session = ClientSession(name, self._policy, draw=random, expires=expires)
+        driver = SessionDriver(session, self._network, self._handle, self._ended)
+        with self._lock:
+            self._drivers.add(driver)
+            self._handles[driver] = {}
+        return driver
+
+    def close(self) -> Waiter:
+        """Send Goodbye; the waiter is finished when everything is gone, and `finish` must follow."""
+        waiter = Waiter(self.loop)
+        with self._lock:
+            network = self._network
+            over = network is None or not self._drivers
+            if not over:
+                self._closing.append(waiter)
+            self._error = self._error or ClientClosedError("the client is closed")
+        if network is None or over:
+            finish_all([waiter])
+        else:
+            network.loop.call_soon_threadsafe(self._close_all)
+        return waiter
+
+    def _close_all(self) -> None:
+        for driver in list(self._drivers):
+            handles = self._handles.get(driver, {})
+            for handle in list(handles.values()):
+                handle.settle()
+            forget = any(each.temporary for each in handles.values())
+            driver.close(forget)
+
+    def finish(self) -> None:
+        """Let the network thread go."""
+        with self._lock:
+            network, self._network = self._network, None
+        if network is not None:
+            release(network)
+
+    @property
+    def address(self) -> str:
+        """The address of the broker."""
+        return "" if self._main is None or self._main.session.address is None else str(self._main.session.address)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._error is not None
+
+    def _open_main(self) -> SessionDriver:
+        """The driver of the main session. Raises why there is none."""
+        if self._error is not None or self._main is None:
+            raise self._error or ClientClosedError("the client is not connected; use it in a with block")
+        return self._main
+
+    # -- publishing ------------------------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        """Whether more may be published now."""
+        return self._waiting < self._most_events and self._waiting_bytes < self._most_bytes
+
+    def wait_for_room(self) -> Waiter:
+        """Finished when there is room."""
+        waiter = Waiter(self.loop)
+        with self._lock:
+            if not self.has_room() and self._error is None:
+                self._room.append(waiter)
+                return waiter
+        finish_all([waiter], error=self._error)
+        return waiter
+
+    def publish(self, event: UnconfirmedEvent, receipt: Receipt, position: int = 0, durable: bool = True) -> None:
+        """Publish an event, after all others. The receipt is finished when each of its events is stored or refused."""
+        main = self._main
+        if self._error is not None or main is None:
+            main = self._open_main()
+        event.receipt, event.position = receipt, position
+        with self._lock:
+            self._waiting += 1
+            self._waiting_bytes += len(event.attributes) + len(event.payload)
+        session = main.session
+        main.post(session.publisher.add if durable else session.publish_transient, (event,))
+
+    def publish_one(self, event: UnconfirmedEvent, durable: bool) -> Receipt:
+        """Publish an event; there must be room."""
+        if durable and self._is_numbered is not False:
+            self._numbered(False)
+        receipt = Receipt(self.loop)
+        self.publish(event, receipt, 0, durable)
+        return receipt
+
+    async def publish_many(self, events: Iterable[Publishable], durable: bool, ttl: float | timedelta | None) -> int:
+        """Publish many events, in their order; returns how many are stored."""
+        if durable:
+            self._numbered(False)
+        return await self._publish_from(0, events, durable, ttl)
+
+    async def publish_epoch(self, epoch: int, events: Iterable[Publishable]) -> int:
+        """Publish the events of an epoch of the application's; returns how many are new to the broker."""
+        main = self._open_main()
+        if not self.name:
+            raise OptionError("only a client with a name publishes epochs; pass name= to connect")
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 < epoch < 1 << 63:
+            raise OptionError(f"an epoch is an integer above 0, not {epoch!r}")
+        self._numbered(True)
+        waiter = Waiter(self.loop)
+        main.post(self._begin_epoch, epoch, waiter)
+        stored = await waiter
+        if stored is None:
+            return 0
+        return await self._publish_from(stored, islice(events, stored, None), True, None)
+
+    def _begin_epoch(self, epoch: int, waiter: Waiter) -> None:
+        assert self._main is not None
+        try:
+            stored = None if self._error is not None else self._main.session.publisher.begin(epoch)
+        except LookupError as error:
+            finish_all([waiter], error=OptionError(f"epoch {epoch} cannot be published now: {error}"))
+        else:
+            finish_all([waiter], stored, self._error)
+
+    def _numbered(self, numbered: bool) -> None:
+        if self._is_numbered is None:
+            self._is_numbered = numbered
+        elif self._is_numbered is not numbered:
+            raise OptionError("a client publishes either epochs or single events; use two clients with two names")
+
+    async def _publish_from(
+        self, position: int, events: Iterable[Publishable], durable: bool, ttl: float | timedelta | None
+    ) -> int:
+        main, invalid = self._open_main(), None
+        receipt, first = Receipt(self.loop, None), position
+        try:
+            for event in events:
+                if not position % _FAIR:
+                    await asyncio.sleep(0)
+                while not self.has_room():
+                    await self.wait_for_room()
+                self.publish(outgoing(event, None, "", ttl), receipt, position, durable)
+                position += 1
+        except EventError as error:
+            invalid = error.at(position)
+        main.post(self._no_more, receipt, position - first)
+        stored: int = await receipt
+        if invalid is not None:
+            raise invalid
+        return stored
+
+    def _no_more(self, receipt: Receipt, total: int) -> None:
+        receipt.total = total
+        self._settle({receipt: None}, [])
+
+    def _settle(self, receipts: dict[Receipt, None], events: list[UnconfirmedEvent]) -> None:
+        """Some events have their answers: finish receipts that have all of theirs, and make room."""
+        done: list[Waiter] = []
+        size = 0
+        for receipt in receipts:
+            settled = receipt.stored + len(receipt.refused) == receipt.total
+            if settled and receipt.finish(receipt.stored, _refusal(receipt) if receipt.refused else None):
+                done.append(receipt)
+        for event in events:
+            size += len(event.attributes) + len(event.payload)
+        with self._lock:
+            self._waiting -= len(events)
+            self._waiting_bytes -= size
+            if self._room and self.has_room():
+                room, self._room = self._room, []
+                done += [waiter for waiter in room if waiter.finish()]
+        wake(done)
+
+    # -- moving ----------------------------------------------------------------------------------------------
+
+    async def move(self, address: Address, patience: float | None) -> None:
+        """Move every session of this client to another broker. Raises why one of them could not be moved."""
+        self._open_main()
+        with self._lock:
+            drivers = [each for each, handles in self._handles.items() if not _is_shared(handles)]
+            waiters = {each: Waiter(self.loop) for each in drivers}
+            if self._moving:
+                raise OptionError("this client is moving already; wait until it has")
+            self._moving.update(waiters)
+        self._policy = replace(self._policy, addresses=(address, *self._policy.addresses))
+        for driver in drivers:
+            driver.post(self._move, driver, address, patience)
+        failures: list[WeftError] = []
+        for waiter in waiters.values():
+            try:
+                await waiter
+            except WeftError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _move(self, driver: SessionDriver, address: Address, patience: float | None) -> None:
+        """Without a name, everything is confirmed first: another broker would not know what is stored."""
+        session = driver.session
+        if not session.name and not session.is_settled and session.error is None:
+            driver.later(partial(self._move, driver, address, patience))
+        else:
+            driver.move(address, patience)
+
+    def _moved(self, driver: SessionDriver, error: WeftError | None) -> None:
+        with self._lock:
+            waiter = self._moving.pop(driver, None)
+            if error is not None and driver is self._main:
+                self._policy = replace(self._policy, addresses=self._policy.addresses[1:])
+        if waiter is not None:
+            finish_all([waiter], error=error)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def request(self, message_of: MessageOf) -> Waiter:
+        """Make a request that one message answers."""
+        waiter = Waiter(self.loop)
+        self._open_main().post(self._request, message_of, waiter)
+        return waiter
+
+    def _request(self, message_of: MessageOf, waiter: Waiter) -> None:
+        assert self._main is not None
+        self._asked[waiter] = None
+        self._main.session.request(message_of, waiter)
+
+    # -- subscriptions ---------------------------------------------------------------------------------------
+
+    def subscribe(self, name: str, options: SubscriptionOptions) -> SubscriptionHandle:
+        """A subscription; it begins when it asks to `subscribe`."""
+        driver, number = self._open_main(), NAMED
+        if not options.durable:
+            number = SubNumber(next(self._numbers))
+        elif options.share:
+            driver = self._driver("")
+        elif not name:
+            driver = self._driver(f"temporary-{uuid4().hex}", expires=_TEMPORARY)
+        else:
+            driver = self._named(name)
+        handle = SubscriptionHandle(driver, number, name, options, self.loop)
+        with self._lock:
+            self._handles[driver][number] = handle
+        return handle
+
+    def _named(self, name: str) -> SessionDriver:
+        """The driver of a session of this name. Raises OptionError if the client uses the name."""
+        with self._lock:
+            every = [each for handles in self._handles.values() for each in handles.values()]
+        same = [each for each in every if each.name == name and not each.options.share]
+        if not all(each.is_leaving for each in same):
+            raise OptionError(f"this client is already subscribed as {name!r}; use that subscription, or another name")
+        if name == self.name:
+            raise OptionError(f"the client itself is known as {name!r}; give the subscription another name")
+        driver = self._driver(name)
+        driver.after = same[-1].driver.session if same else None
+        return driver
+
+    # -- in the network thread -------------------------------------------------------------------------------
+
+    def _handle(self, driver: SessionDriver, notices: list[Notice]) -> None:
+        receipts: dict[Receipt, None] = {}
+        settled: list[UnconfirmedEvent] = []
+        handles = self._handles.get(driver, {})
+        for notice in notices:
+            kind = type(notice)
+            if kind is Arrived:
+                handle = handles.get(notice.number)  # type: ignore[union-attr]
+                if handle is not None:
+                    handle.inbox.put(notice.messages)  # type: ignore[union-attr]
+            elif kind is Stored:
+                _confirm(notice.events, receipts)  # type: ignore[union-attr]
+                settled += notice.events  # type: ignore[union-attr]
+            elif isinstance(notice, NotStored):
+                self._refuse(notice, receipts)
+                settled += notice.events
+            elif isinstance(notice, Ready):
+                if driver is self._main:
+                    self.log_id = notice.welcome.log_id
+                    self.connections += 1
+                    finish_all(self._opening)
+            elif isinstance(notice, MoveEnded):
+                self._moved(driver, notice.error)
+            elif isinstance(notice, Lost):
+                for each in handles.values():
+                    each.inbox.lost()
+            elif isinstance(notice, Replied):
+                self._replied(notice, handles)
+            elif isinstance(notice, (Answered, Ended, Missed)):
+                handle = handles.get(notice.number)
+                if handle is not None:
+                    handle.handle(notice)
+                    if handle.is_over:
+                        self._drop(driver, handle)
+        if receipts:
+            self._settle(receipts, settled)
+
+    def _replied(self, notice: Replied, handles: dict[SubNumber, SubscriptionHandle]) -> None:
+        waiter = notice.request.waiter
+        assert isinstance(waiter, Waiter)
+        self._asked.pop(waiter, None)
+        if notice.request.number in handles:
+            handles[notice.request.number].replied(waiter)
+        finish_all([waiter], notice.answer, refusal(notice.code, notice.reason))
+
+    def _refuse(self, notice: NotStored, receipts: dict[Receipt, None]) -> None:
+        for event in notice.events:
+            receipt = event.receipt
+            assert isinstance(receipt, Receipt)
+            receipt.refused[event.position] = notice.reason
+            receipt.codes[event.position] = notice.code
+            receipts[receipt] = None
+
+    def _drop(self, driver: SessionDriver, handle: SubscriptionHandle) -> None:
+        with self._lock:
+            self._handles.get(driver, {}).pop(handle.number, None)
+        if handle.own:
+            driver.close()
+
+    def _ended(self, driver: SessionDriver, error: WeftError) -> None:
+        """A session is over. This may be called again, for what was asked too late."""
+        with self._lock:
+            self._drivers.discard(driver)
+            handles = self._handles.pop(driver, {})
+            main = driver is self._main
+            if main:
+                self._error = self._error or error
+        for handle in handles.values():
+            handle.over(error)
+        self._moved(driver, error)
+        if main:
+            self._abandon(driver, error)
+            for other in list(self._drivers):
+                other.close()
+        with self._lock:
+            closing = [] if self._drivers else self._closing
+        finish_all(closing)
+
+    def _abandon(self, driver: SessionDriver, error: WeftError) -> None:
+        """Finish everything that waits for the main session."""
+        receipts = cast("list[Receipt]", [event.receipt for event in driver.session.abandon()])
+        finish_all(receipts, error=BrokerError(f"it is unknown whether the event is stored: {error}"))
+        waiting, self._asked, self._room = [*self._asked, *self._room, *self._opening], {}, []
+        finish_all(waiting, error=error)
+
+
+def _is_shared(handles: dict[SubNumber, SubscriptionHandle]) -> bool:
+    """Whether a session consumes a shared queue, which belongs to its broker."""
+    return any(each.options.share for each in handles.values())
+
+
+def _confirm(events: Sequence[UnconfirmedEvent], receipts: dict[Receipt, None]) -> None:
+    last: Receipt | None = None
+    for event in events:
+        receipt: Receipt = event.receipt  # type: ignore[assignment]
+        receipt.stored += 1
+        if receipt is not last:
+            receipts[receipt] = None
+            last = receipt
+
+
+def _refusal(receipt: Receipt) -> PublishError:
+    first = min(receipt.refused)
+    position = None if receipt.total == 1 else first  # one event needs no "event 0" in the sentence
+    return PublishError(receipt.refused[first], receipt.codes[first], position, receipt.refused)

@@ -1,0 +1,345 @@
+"""The client for programs without an event loop: the same calls as `weft.connect`, which block.
+
+It promises what the client for asyncio promises; only the waiting differs. It may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from inspect import signature
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from weft.client.client import Client, Subscription, _Subscribed, connect
+from weft.client.connection import Reply, Waiter, run
+from weft.client.dead_letters import DeadLetterQueue
+from weft.client.engine import ClientEngine
+from weft.client.events import Publishable, SyncReceivedEvent, outgoing
+from weft.client.history import HistoricEvent, HistoryPages
+from weft.client.options import check_name, connection_policy, filter_text, seconds
+from weft.client.questions import SearchPage, SearchPages, rows_of
+from weft.errors import ClientClosedError
+from weft.language.any_filter import AnyFilter
+from weft.protocol.explanation import Explanation
+from weft.protocol.questions import (
+    AnyQuestion,
+    AskItems,
+    AskOrder,
+    AskSessions,
+    AskSubscriptions,
+    ItemDirection,
+    ItemFacts,
+    OrderNode,
+    SessionFacts,
+    SubscriptionFacts,
+)
+from weft.protocol.status import BrokerStatus
+
+# -- blocking calls --------------------------------------------------------------------------------------------
+
+_BLOCKING = {  # what documentation for asyncio becomes where calls block
+    r">>> import asyncio\s*": "",
+    r"asyncio\.run\((.*)\)": r"\1",
+    r"\bconnect\(": "connect_sync(",
+    r"async |await |a(?=next\()": "",
+    r"It begins when it is awaited[^.]*\.": "It begins at once.",
+}
+
+Twin = TypeVar("Twin")
+Parameters = ParamSpec("Parameters")
+Documented = TypeVar("Documented", bound=Callable[..., Any])
+
+
+def _documented(twin: object) -> Callable[[Documented], Documented]:
+    """Gives a call the documentation of its twin, without `await` and with its own first lines after the twin's."""
+
+    def document(call: Documented) -> Documented:
+        text = twin.__doc__ or ""
+        for pattern, blocking in _BLOCKING.items():
+            text = re.sub(pattern, blocking, text)
+        call.__doc__ = text.replace("\n\n", f" {call.__doc__}\n\n", 1) if call.__doc__ else text
+        return call
+
+    return document
+
+
+class _Blocking(Generic[Twin]):
+    """A face that runs the coroutines of its twin, which is made for asyncio."""
+
+    _twin: Twin
+
+
+def _blocking(
+    method: Callable[Concatenate[Twin, Parameters], Coroutine[Any, Any, Reply]],
+) -> Callable[Concatenate[_Blocking[Twin], Parameters], Reply]:
+    """A method that blocks, with the signature of the twin's."""
+
+    def call(self: _Blocking[Twin], /, *args: Parameters.args, **options: Parameters.kwargs) -> Reply:
+        return run(method(self._twin, *args, **options))
+
+    update_wrapper(call, method, ("__name__", "__qualname__"))
+    vars(call)["__signature__"] = signature(vars(call).pop("__wrapped__"))  # or doctest would see only the twin's doc
+    return _documented(method)(call)
+
+
+# -- the client ------------------------------------------------------------------------------------------------
+
+
+@_documented(connect)
+def connect_sync(  # noqa: PLR0913 - the options of a client
+    address: str | Sequence[str] = "weft://localhost",
+    *,
+    name: str = "",
+    token: str | bytes | Callable[[], str | bytes] | None = None,
+    tls: ssl.SSLContext | None = None,
+    ca: str | None = None,
+    certificate: tuple[str, str] | None = None,
+    timeout: float = 10.0,
+    heartbeat: float = 10.0,
+    retry_for: float | None = None,
+    expires: float | timedelta | None = None,
+) -> SyncClient:
+    """Its calls block."""
+    policy = connection_policy(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
+    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires)))
+
+
+class SyncClient(_Blocking[Client]):
+    """A connected client; see `connect_sync`.
+
+    >>> from weft.testing import broker
+    >>> with broker() as local, local.connect_sync() as client, client.subscribe("magnitude >= 5") as alerts:
+    ...     client.publish({"magnitude": 6.1, "place": "Chile"})
+    ...     next(alerts)["place"]
+    'Chile'
+    """
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self._engine, self._twin = engine, Client(engine)
+
+    def __enter__(self) -> Self:
+        run(self._twin._connect(None))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    close = _blocking(Client.close)
+    move = _blocking(Client.move)
+
+    @property
+    def address(self) -> str:
+        """The address of the broker. Cost: O(1).
+
+        >>> connect_sync("weft://localhost").address  # not connected yet
+        ''
+        """
+        return self._engine.address
+
+    @_documented(Client.publish)
+    def publish(  # noqa: PLR0913 - the options of an event
+        self,
+        event: Publishable,
+        *,
+        payload: Any = None,
+        datacontenttype: str = "",
+        durable: bool = True,
+        ttl: float | timedelta | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
+        sent = outgoing(event, payload, datacontenttype, ttl)
+        while not self._engine.has_room():
+            self._engine.wait_for_room().wait(timeout)
+        self._engine.publish_one(sent, durable).wait(timeout)
+
+    publish_many = _blocking(Client.publish_many)
+    publish_epoch = _blocking(Client.publish_epoch)
+
+    @_documented(Client.advertise)
+    def advertise(self, filter: AnyFilter, *, timeout: float | None = None) -> None:
+        """Raises TimeoutError if that takes longer: the broker may have it all the same."""
+        run(self._twin.advertise(filter), timeout)
+
+    unadvertise = _blocking(Client.unadvertise)
+
+    @_documented(Client.subscribe)
+    def subscribe(  # noqa: PLR0913 - the options of a subscription
+        self,
+        filter: AnyFilter,
+        *,
+        name: str = "",
+        shared: bool = False,
+        since: int | datetime | None = None,
+        ordered: bool = True,
+        lag: int = 0,
+    ) -> SyncSubscription:
+        """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
+        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, ordered=ordered, lag=lag)
+        return SyncSubscription(twin)
+
+    @_documented(Client.explain)
+    def explain(self, event: Publishable, *, timeout: float | None = None) -> Explanation:
+        """Raises TimeoutError if the answer does not arrive in time."""
+        return run(self._twin.explain(event), timeout)
+
+    @_documented(Client.status)
+    def status(self, *, queues: int = 20, timeout: float | None = None) -> BrokerStatus:
+        """Raises TimeoutError if the answer does not arrive in time."""
+        return run(self._twin.status(queues=queues), timeout)
+
+    read_history = _blocking(Client.read_history)
+
+    @_documented(Client.history)
+    def history(self, filter: AnyFilter = "TRUE", *, first: int = 0, end: int | None = None) -> Iterator[HistoricEvent]:
+        """It blocks once for some hundreds of events."""
+        pages, text = HistoryPages(first, end), filter_text(filter)
+        while (request := pages.request(text)) is not None:
+            yield from pages.events(self._engine.request(request).wait(None))
+
+    ask = _blocking(Client.ask)
+
+    @_documented(Client.sessions)
+    def sessions(self, text: str = "", *, connected: bool | None = None, broker: str = "") -> Iterator[SessionFacts]:
+        """It blocks once for a page."""
+        return self._listed(AskSessions(text, connected), broker)
+
+    @_documented(Client.subscriptions)
+    def subscriptions(self, session: str = "", *, text: str = "", broker: str = "") -> Iterator[SubscriptionFacts]:
+        """It blocks once for a page."""
+        return self._listed(AskSubscriptions(session, text), broker)
+
+    @_documented(Client.items)
+    def items(
+        self, link: str, *, direction: ItemDirection = "sent", advertisements: bool = False, broker: str = ""
+    ) -> Iterator[ItemFacts]:
+        """It blocks once for a page."""
+        return self._listed(AskItems(link, direction, advertisements), broker)
+
+    @_documented(Client.order)
+    def order(self, node: int | None = None, *, broker: str = "") -> Iterator[OrderNode]:
+        """It blocks once for a page."""
+        return self._listed(AskOrder(node), broker)
+
+    def _listed(self, question: AnyQuestion, broker: str) -> Iterator[Any]:
+        page = b""
+        while True:
+            found = self.ask(question, broker=broker, page=page)
+            yield from rows_of(found.answer)
+            page = found.page
+            if not page:
+                return
+
+    relate = _blocking(Client.relate)
+
+    @_documented(Client.search)
+    def search(
+        self,
+        filter: AnyFilter = "TRUE",
+        *,
+        since: int | datetime | None = None,
+        until: int | datetime | None = None,
+        broker: str = "",
+    ) -> Iterator[SearchPage]:
+        """It blocks once for a page."""
+        pages = SearchPages(filter_text(filter), since, until)
+        while not pages.is_done:
+            yield pages.page(self.ask(pages.question, broker=broker).answer)
+
+    overlay = _blocking(Client.overlay)
+    trace = _blocking(Client.trace)
+    why = _blocking(Client.why)
+    disconnect = _blocking(Client.disconnect)
+    detach = _blocking(Client.detach)
+    change = _blocking(Client.change)
+
+    @property
+    @_documented(Client.dead_letters)
+    def dead_letters(self) -> SyncDeadLetterQueue:
+        """Calls about them block."""
+        return SyncDeadLetterQueue(self._twin.dead_letters)
+
+
+@_documented(DeadLetterQueue)
+class SyncDeadLetterQueue(_Blocking[DeadLetterQueue]):
+    """Its calls block."""
+
+    def __init__(self, twin: DeadLetterQueue) -> None:
+        self._twin = twin
+
+    list = _blocking(DeadLetterQueue.list)
+    redeliver = _blocking(DeadLetterQueue.redeliver)
+    discard = _blocking(DeadLetterQueue.discard)
+
+
+@_documented(Subscription)
+class SyncSubscription(_Blocking[Subscription], _Subscribed):
+    """Its calls block."""
+
+    def __init__(self, twin: Subscription) -> None:
+        self._twin = twin
+        self._handle = run(twin._open())
+        self._inbox, self._is_temporary = self._handle.inbox, self._handle.temporary
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    close = _blocking(Subscription.close)
+    unsubscribe = _blocking(Subscription.unsubscribe)
+    replace = _blocking(Subscription.replace)
+
+    def __iter__(self) -> Iterator[SyncReceivedEvent]:
+        return self
+
+    def __next__(self) -> SyncReceivedEvent:
+        return self._next(None)
+
+    def receive(self, timeout: float | None = None) -> SyncReceivedEvent:
+        """The next event. Raises TimeoutError if none comes in time, ClientClosedError if the subscription is over.
+
+        Cost: O(1) for an event that has arrived.
+
+        >>> from weft.testing import broker
+        >>> with broker() as local, local.connect_sync() as client, client.subscribe("magnitude >= 5") as alerts:
+        ...     client.publish({"magnitude": 6.1})
+        ...     alerts.receive(timeout=10)["magnitude"]
+        6.1
+        """
+        try:
+            return self._next(timeout)
+        except StopIteration:
+            raise ClientClosedError("the subscription is closed") from None
+
+    def _next(self, timeout: float | None) -> SyncReceivedEvent:
+        inbox = self._inbox
+        while True:
+            message = inbox.pop()
+            if message is not None:
+                event = SyncReceivedEvent(message, inbox)
+                if self._is_temporary:
+                    event.ack()
+                return event
+            waiter = Waiter()
+            if inbox.wait(waiter):
+                try:
+                    waiter.wait(timeout)
+                except BaseException:
+                    inbox.give_up(waiter)
+                    raise
+
+    @_documented(Subscription.complete)
+    def complete(self, timeout: float | None = None) -> None:
+        """Raises TimeoutError if that takes longer."""
+        run(self._twin.complete(), timeout)
+
+    @property
+    @_documented(Subscription.dead_letters)
+    def dead_letters(self) -> SyncDeadLetterQueue:
+        """Calls about them block."""
+        return SyncDeadLetterQueue(self._twin.dead_letters)

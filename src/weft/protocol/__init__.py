@@ -1,0 +1,1 @@
+"""The messages between clients, brokers and neighbouring brokers, and their encoding."""

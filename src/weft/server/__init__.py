@@ -1,0 +1,1 @@
+"""A broker as a process: sockets, clocks, threads, settings and security around the core."""

@@ -1,0 +1,1 @@
+"""Security: authentication of clients, and access rules."""

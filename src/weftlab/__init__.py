@@ -1,0 +1,1 @@
+"""Simulators, benchmarks and the demo. Weft never imports this package; its commands are entry points."""

@@ -1,0 +1,37 @@
+"""`weft demo`: a tour of Weft on real events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.shell import AsJson, emit
+
+
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", envvar="WEFT_DEMO_ONCE", help="Exit when everything has been shown.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what Weft does, on a week of real seismic events and a day of flights.
+
+    In a terminal, a broker stays up at the end and replays the events until Ctrl-C.
+
+    \b
+    Example:
+      $ weft demo --once
+    """
+    from rich.console import Console
+
+    from weftlab.demo.tour import tour
+
+    shown = Console(quiet=as_json)
+    facts = tour(shown)
+    if as_json:
+        emit(facts)
+    elif shown.is_terminal and not once:
+        from weftlab.demo.tour import stay
+
+        stay(shown)

@@ -1,0 +1,1 @@
+"""The designs of the ring, compared as in the paper."""

@@ -1,0 +1,48 @@
+"""Every table delivers by HAS what `matches` says, lists and values alike, and stops when a subscription ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from routing.machine import MOST_STEPS
+from routing.models import TABLES
+from strategies import LIST_EVENTS
+from weft.index.base import SubId
+from weft.language.meaning import matches
+from weft.language.text import parse
+from weft.network.tables import BrokerId, TableNetwork
+
+TEXTS = (
+    "a HAS 'a'",
+    "a HAS ANY ('ab', 1) AND b IS NULL",
+    "a HAS ALL ('a', 'b')",
+    "NOT a HAS 'a'",
+    "a HAS 1 AND b = 'a'",
+    "b HAS 'a' OR a HAS TRUE",
+    "(a HAS 'zz') IS NULL OR b HAS 2",
+)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_delivers_what_has_says(name: str) -> None:
+    names = [BrokerId(f"b{n}") for n in range(4)]
+    network = TableNetwork(names, TABLES[name].make, np.random.default_rng(1))
+    for one, other in zip(names[1:], names, strict=False):
+        network.attach(one, other)
+    filters = {SubId(n): (names[n % 4], parse(text)) for n, text in enumerate(TEXTS)}
+    for sub, (home, wanted) in filters.items():
+        network.subscribe(home, sub, wanted)
+    network.settle(MOST_STEPS)
+    events = [*LIST_EVENTS[::3], {"a": "a"}, {"b": 1}, {}]
+    for round_ in range(2):
+        before = len(network.deliveries)
+        for at, event in enumerate(events):
+            network.publish(names[at % 4], event)
+            network.settle(MOST_STEPS)
+        found = sorted(each.sub for each in network.deliveries[before:])
+        wanted_subs = sorted(sub for event in events for sub, (_, each) in filters.items() if matches(each, event))
+        assert found == wanted_subs, round_
+        home, _ = filters.pop(SubId(round_))
+        network.unsubscribe(home, SubId(round_))
+        network.settle(MOST_STEPS)

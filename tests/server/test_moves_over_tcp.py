@@ -1,0 +1,107 @@
+"""Clients that move between brokers over sockets, with the client library that users run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+
+import pytest
+from typer.testing import CliRunner
+
+import weft
+from server.test_links_over_tcp import chain, config, linked
+from server.wire import run, until
+from weft.cli.app import app
+from weft.errors import ConnectError, OptionError
+from weft.server.serve import start
+
+LONG = 120.0  # seconds that something may take on a busy machine
+
+
+async def take(events: weft.client.Subscription, number: int) -> list[int]:
+    found = []
+    async for event in events:
+        found.append(event["x"])
+        await event.ack()
+        if len(found) == number:
+            return found
+    raise AssertionError("the subscription has ended")
+
+
+@pytest.mark.parametrize("tries", [1, 4])
+def test_a_client_moves_with_its_subscription_and_its_publisher(tries: int) -> None:
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            a, b, c = await chain(stack)
+            await until(lambda: linked(a, b, c))
+            addresses = [str(node.addresses[0]) for node in (a, b, c)]
+            mover = await stack.enter_async_context(weft.connect(addresses[0], name="mover"))
+            other = await stack.enter_async_context(weft.connect(addresses[1], name="other"))
+            mine = await mover.subscribe("x > 0", name="mine")
+            theirs = await other.subscribe("x < 0", name="theirs")
+            await mine.complete()
+            await theirs.complete()
+            wanted, sent = 0, 0
+            for turn in range(tries):
+                await other.publish_many([{"x": wanted + n} for n in range(1, 11)])
+                wanted += 10
+                publishing = asyncio.create_task(other.publish_many([{"x": wanted + n} for n in range(1, 101)]))
+                telling = asyncio.create_task(mover.publish_many([{"x": -sent - n} for n in range(1, 101)]))
+                wanted, sent = wanted + 100, sent + 100
+                target = addresses[2 if turn % 2 == 0 else 0]
+                await asyncio.wait_for(mover.move(target), LONG)
+                assert mover.address == target
+                await asyncio.wait_for(asyncio.gather(publishing, telling), LONG)
+            assert await asyncio.wait_for(take(mine, wanted), LONG) == list(range(1, wanted + 1))
+            assert await asyncio.wait_for(take(theirs, sent), LONG) == list(range(-1, -sent - 1, -1))
+            await until(lambda: not a.core._moves.departures.left and not c.core._moves.departures.left)
+            counts = a.core.counts, c.core.counts
+            assert sum(each.get("moves done", 0) for each in counts) == 2 * tries, "the client and its subscription"
+
+    run(body())
+
+
+def test_a_client_that_is_refused_stays_where_it_is() -> None:
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            a, b, c = await chain(stack)
+            await until(lambda: linked(a, b, c))
+            alone = await stack.enter_async_context(start(config("alone")))
+            mover = await stack.enter_async_context(weft.connect(str(a.addresses[0]), name="mover"))
+            mine = await mover.subscribe("x > 0", name="mine")
+            await mine.complete()
+            with pytest.raises(ConnectError, match="is at a, which is not in the network of alone"):
+                await asyncio.wait_for(mover.move(str(alone.addresses[0])), LONG)
+            with pytest.raises(ConnectError, match="no broker at"):
+                await asyncio.wait_for(mover.move("weft://127.0.0.1:1"), LONG)
+            with pytest.raises(OptionError, match="patience"):
+                await mover.move("weft://127.0.0.1:1", patience=0)
+            await asyncio.wait_for(mover.publish({"x": 7}), LONG)
+            assert await asyncio.wait_for(take(mine, 1), LONG) == [7]
+            assert mover.address == str(a.addresses[0])
+
+    run(body())
+
+
+def test_the_command_line_moves_a_subscription() -> None:
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            a, b, c = await chain(stack)
+            await until(lambda: linked(a, b, c))
+            old, new = str(a.addresses[0]), str(c.addresses[0])
+            async with weft.connect(old) as client:
+                mine = await client.subscribe("x > 0", name="mine")
+                await mine.complete()
+                await client.publish({"x": 7})
+            arguments = ["sub", "x > 0", "--name", "mine", "--broker", old, "--move-to", new, "--count", "1", "--json"]
+            told = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+            assert told.exit_code == 0, told.output
+            assert json.loads(told.stdout)["attributes"] == {"x": 7}
+            assert "mine" in c.core._sessions.by_name
+            assert "mine" not in a.core._sessions.by_name
+            wrong = await asyncio.to_thread(CliRunner().invoke, app, ["sub", "--move-to", new])
+            assert wrong.exit_code == 2
+            assert "only a subscription with a --name" in wrong.output
+
+    run(body())

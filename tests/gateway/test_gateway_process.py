@@ -14,19 +14,15 @@ import httpx
 import pytest
 
 import weft
+from free_ports import free_ports
 from gateway.gateway_lab import JSON, PATIENCE, EventStream, event, publish
 from server.broker_program import BrokerProgram
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        return place.getsockname()[1]
 
 
 @contextlib.contextmanager
 def programs(folder):
     """A broker with a gateway, and the gateway's address."""
-    port = free_port()
+    port = free_ports()
     with BrokerProgram(folder / "data", "--gateway", str(port), "--http", "0") as program:
         yield program, f"http://127.0.0.1:{port}"
 

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 import weft
+from free_ports import free_ports
 from weft.errors import WeftError
 from weft.server.ring_status import walk
 
@@ -58,15 +58,6 @@ class Node:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now."""
-    places = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(place.getsockname()[1]) for place in places]
-    for place in places:
-        place.close()
-    return ports
 
 
 class Load:
@@ -169,7 +160,8 @@ async def chaos(nodes: list[Node], seconds: float, rng: Random, pause: float) ->
 
 def run_ring_chaos(seconds: float, seed: int, place: Path, count: int = 8, pause: float = 0.2) -> dict[str, int]:
     """Start the brokers at once, and run. Raises RingLossError."""
-    ports = free_ports(2 * count)
+    first = free_ports(2 * count)
+    ports = [*range(first, first + 2 * count)]
     nodes = [Node(place, n, ports[2 * n], ports[2 * n + 1], ports[1]) for n in range(count)]
     try:
         for node in nodes:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from server.test_workers import free_ports
+from free_ports import free_ports
 from server.wire import connect, run
 from weft.protocol.addresses import Address
 from weft.protocol.messages import Complete, Hello, Publish, Subscribe

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from free_ports import free_ports
 from weft.errors import OptionError
 from weft.protocol.addresses import Address
 from weft.ring.bridge import RING
@@ -192,8 +193,7 @@ def test_a_node_that_is_started_again_joins_the_members_that_it_knows(tmp_path: 
 
     async def body() -> None:
         async with asyncio.timeout(120), AsyncExitStack() as stack:
-            with socket.create_server(("127.0.0.1", 0)) as place:
-                listen = Address.parse(f"127.0.0.1:{place.getsockname()[1]}")
+            listen = Address.parse(f"127.0.0.1:{free_ports()}")
             config = RingConfig(listen, new_ring=True, data=tmp_path)
             async with AsyncExitStack() as first:
                 ring = await begin(first, "a", config)

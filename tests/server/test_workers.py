@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import AsyncExitStack
@@ -14,6 +13,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import weft
+from free_ports import free_ports
 from server.broker_program import BrokerProgram
 from server.wire import connect, run, until
 from weft.errors import OptionError
@@ -23,23 +23,6 @@ from weft.server import workers
 from weft.server.config import AuthConfig, BrokerConfig
 from weft.server.serve import start
 from weft.server.workers import WorkerPlace, WorkerPool, check_count, home_of, worker_config
-
-
-def free_ports(number):
-    """The first of so many free ports in a row, where the system takes none for others; not those of another process
-    that asks for some, too.
-    """
-    for first in range(10_000 + os.getpid() * 37 % 20_000, 32_000, number):
-        taken = []
-        try:
-            taken.extend(socket.create_server(("127.0.0.1", port)) for port in range(first, first + number))
-            return first
-        except OSError:
-            continue
-        finally:
-            for each in taken:
-                each.close()
-    raise AssertionError("no free ports")
 
 
 async def at_home(address, name):

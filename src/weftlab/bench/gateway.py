@@ -17,9 +17,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Thread
-from time import perf_counter
+from time import clock_gettime, perf_counter
 from typing import Any
 
 import weft
@@ -71,11 +70,9 @@ class _Process:
 
     def cpu(self) -> float:
         """Seconds of processor time so far; 0 where the system does not tell."""
-        stat = Path(f"/proc/{self._process.pid}/stat")
-        if not stat.exists():
+        if not sys.platform.startswith("linux"):
             return 0.0
-        fields = stat.read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return clock_gettime(~self._process.pid << 3 | 2)  # Linux numbers the clocks of processes so
 
     def end(self) -> None:
         """End it."""

@@ -6,8 +6,8 @@ from itertools import islice
 
 import msgspec
 
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
+from weft.routing.dls.items import LabelSet
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import About, Item, UpdateCodec
 
 _decode = msgspec.msgpack.Decoder().decode

@@ -15,33 +15,33 @@ from weft.algebra.relate import as_form, covers, is_empty
 from weft.index import TreeIndex
 from weft.index.base import SubId
 from weft.index.current_version import FlushOnMatch
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_filter import FilterShape
-from weft.interest.label_set import LabelSet
-from weft.interest.negative_space import Limit
-from weft.interest.tiles import Tiles
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.routing.dls.table import DlsTable
 from weft.routing.filter_table import FilterTable, Held
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import FormKey, IdentityTable, form_key
+from weft.routing.flooding.table import FloodingTable
+from weft.routing.identity.table import FormKey, IdentityTable, form_key
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.local import RootSetChange, check_change
 from weft.routing.local_forest import ForestLocal, MergedLocal
 from weft.routing.merging.table import MergingTable
 from weft.routing.mics.exact import MicsExactTable
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.table import MicsTable
-from weft.routing.negative import NegativeTable
-from weft.routing.simple import SimpleTable
+from weft.routing.negative.structure import Limit
+from weft.routing.negative.table import NegativeTable
+from weft.routing.negative.tiles import Tiles
+from weft.routing.simple.table import SimpleTable
 from weft.routing.table import Item, RoutingTable
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 
 K = TypeVar("K", bound=Hashable)
 

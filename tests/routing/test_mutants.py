@@ -18,11 +18,11 @@ from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.routing.adverts import Advertised
 from weft.routing.filter_table import FilterOverlap, Held
-from weft.routing.identity import Form, FormKey, IdentityTable, form_key
+from weft.routing.identity.table import Form, FormKey, IdentityTable, form_key
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.local import RootSetChange
-from weft.routing.simple import Copy, SimpleTable
+from weft.routing.simple.table import Copy, SimpleTable
 from weft.routing.table import Link, Source, Tell, Update
 
 At = TableInterface[Any, Any]

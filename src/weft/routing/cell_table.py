@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from weft.interest.label_set import Note
 from weft.model.change import Change
+from weft.routing.dls.items import Note
 from weft.routing.engine import TableEngine
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job

@@ -17,10 +17,10 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from weft.errors import RemoteProtocolError
-from weft.interest.label_set import Note
 from weft.model.change import Change
 from weft.model.paged_dict import PagedDict
 from weft.model.split_dict import SplitDict
+from weft.routing.dls.items import Note
 from weft.routing.table import About, Item, ItemId, Items, Link, Role, Update
 
 K = TypeVar("K", bound=Hashable)

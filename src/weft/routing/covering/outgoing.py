@@ -25,10 +25,8 @@ from weft.model.limits import LIMITS
 from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.model.split_dict import SplitDict
-from weft.routing.covering.cover_node import CoverNode, LinkMask, hang, splice_out, unhang
-from weft.routing.covering.extent import AxisSpan, Extent, Extents
-from weft.routing.covering.form_pairs import FormPairs
-from weft.routing.covering.root_index import RootIndex, tag_of
+from weft.routing.covering.space import AxisSpan, Extent, Extents
+from weft.routing.covering.structure import CoverNode, FormPairs, LinkMask, RootIndex, hang, splice_out, tag_of, unhang
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 

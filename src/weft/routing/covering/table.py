@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
-from weft.routing.covering.cover_node import CoverNode
-from weft.routing.covering.extent import Extent
 from weft.routing.covering.outgoing import LinkCovers
+from weft.routing.covering.space import Extent
+from weft.routing.covering.structure import CoverNode
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.interface import K, TableInterface
 from weft.routing.jobs import Job

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.merging import MergeBudget
 from weft.merging.merge_parts import MergeChange
-from weft.routing.covering.cover_node import CoverNode
+from weft.routing.covering.structure import CoverNode
 from weft.routing.covering.table import CoveredTable
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job

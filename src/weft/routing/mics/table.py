@@ -16,7 +16,6 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form
 from weft.errors import LocalProtocolError, RemoteProtocolError, WeftError
 from weft.index.base import AnyEvent
-from weft.interest.curve_range import CurveRange
 from weft.kernels.steps import LAST
 from weft.language.ast import Filter
 from weft.model.change import Change
@@ -26,6 +25,7 @@ from weft.routing.interface import TableInterface
 from weft.routing.item_codec import RangeItems
 from weft.routing.jobs import Job
 from weft.routing.mics.incoming import RangesHeard
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.outgoing import RangesTold
 from weft.routing.mics.space import CurveSpaces, Ranges
 from weft.routing.model_hooks import unexpected

@@ -593,7 +593,11 @@ class Groups:
 
     def _was_given(self, work: Reviewing, hold: CellHold, now: int) -> list[RingEffect]:
         """The other member has the cells: what is left of the records stays, and the rest goes."""
-        assert hold.giving is not None
+        if hold.giving is None:  # two rings have met meanwhile, and the cells are here again
+            work.again = True
+            work.to(WorkState.COPYING)
+            work.to(WorkState.LOCATING)
+            return self._review_next(work, now)
         arc, between = hold.giving[0], self._space.between
         effects: list[RingEffect] = []
         for record in self._keeper.records.under(hold.member, hold.topic):

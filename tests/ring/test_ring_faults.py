@@ -313,7 +313,9 @@ def test_a_record_whose_copy_fails_at_first_is_known_to_those_who_share_the_load
     assert (copied.to, type(copied.message)) == (copy.address, CopyRecords)
     (held,) = node.receive(copy, [Done(copied.message.token, ok=False)], 1)
     assert held == RingSend(holder.address, Hold(held.message.token, node.keeper.shared.epoch, (record,)))
-    assert node.receive(holder, [Done(held.message.token)], 2) == [RingSend(holder.address, Done(RequestToken(7), False))]
+    assert node.receive(holder, [Done(held.message.token)], 2) == [
+        RingSend(holder.address, Done(RequestToken(7), False))
+    ]
 
 
 def test_a_filter_that_nothing_satisfies_is_stored_nowhere_and_its_node_can_leave() -> None:

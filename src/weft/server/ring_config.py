@@ -21,7 +21,7 @@ from weft.ring.topics import SuperTopics
 
 SPACE = IdSpace(1 << 32)
 REISSUE = 60_000_000  # microseconds after which a subscription is stored again
-PROTOCOL = 2  # of the messages between nodes; nodes of another one are refused
+PROTOCOL = 3  # of the messages between nodes; nodes of another one are refused
 _LEASE = 60_000_000  # for which a member of a group may be silent
 
 

@@ -71,7 +71,7 @@ def test_general_topics_ranges_and_partial_match_on_a_ring_that_shares_its_load(
         (("sub", "kind = 'a'", "--general", "a=b"), "belong together"),
         (("sub", "x > 1", "--partial", "--ranges", "overlap"), "cannot be combined"),
         (("sub", "kind = 'a'", "--topic", "kind", "--general", "a=,"), "write NAME=TOPIC,TOPIC"),
-        (("sub", "x", "--ranges", "near"), "'near' is not one of"),
+        (("sub", "x > 1", "--ranges", "near"), "covering or overlap, not 'near'"),
         (("ring", "serve", "--new-ring", "--memory", "--general", "a=b"), "name the topics' attribute, too"),
         (("ring", "serve", "--new-ring", "--memory", "--topic", "k", "--general", "a=b", "--general", "b=a"), "cycle"),
     ],

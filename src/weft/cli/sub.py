@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.algebra.profile import Meeting
 from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
 from weft.cli.shell import AsJson, say
 from weft.errors import WeftError
@@ -31,7 +30,7 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option("--partial", help="Show also events that lack some of the attributes that the filter tests."),
     ] = False,
     ranges: Annotated[
-        Meeting | None,
+        str,
         typer.Option(
             "--ranges",
             metavar="covering|overlap",
@@ -39,7 +38,7 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
             "filter, or some of it.",
             show_default=False,
         ),
-    ] = None,
+    ] = "",
     topic: Annotated[
         str,
         typer.Option("--topic", metavar="NAME", help="The attribute that --general is about.", show_default=False),
@@ -131,17 +130,20 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
             event.ack()
 
 
-def _meaning(text: str, partial: bool, ranges: Meeting | None, topic: str, general: list[str]) -> Filter:
+def _meaning(text: str, partial: bool, ranges: str, topic: str, general: list[str]) -> Filter:
     """The filter that means what the options say."""
+    from weft.algebra.profile import Meeting
     from weft.language.text import parse
     from weft.ring.filter_semantics import general_filter, partial_filter, range_filter
     from weft.server.ring_config import topic_tree
 
     if partial and ranges:
         raise typer.BadParameter("--partial and --ranges cannot be combined")
+    if ranges and ranges not in set(Meeting):
+        raise typer.BadParameter(f"--ranges is {' or '.join(Meeting)}, not {ranges!r}")
     wanted = parse(text)
     if general:
         wanted = general_filter(wanted, topic, topic_tree(general))
-    if ranges is not None:
-        wanted = range_filter(wanted, ranges)
+    if ranges:
+        wanted = range_filter(wanted, Meeting(ranges))
     return partial_filter(wanted) if partial else wanted

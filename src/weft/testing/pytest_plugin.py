@@ -1,8 +1,8 @@
 """The pytest plugin: fixtures with a real broker. pytest loads it by itself where Weft is installed.
 
-    def test_the_alarm_rings(weft_broker):
-        with weft_broker.connect_sync() as client:
-            ...
+def test_the_alarm_rings(weft_broker):
+    with weft_broker.connect_sync() as client:
+        ...
 """
 
 from __future__ import annotations

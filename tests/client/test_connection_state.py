@@ -16,7 +16,7 @@ from weft.model.event import attributes_of
 def test_states_begin_with_the_present_one_and_end_with_the_client():
     states = ConnectionStates("sensor-7")
     states.connected("weft://a:1")
-    watch = states.watch(None)
+    watch = states.watch()
     states.lost("weft://a:1")
     states.failed("weft://a:1", ConnectError("no broker at weft://a:1"))
     states.failed("weft://a:1", ConnectError("no broker at weft://a:1"))  # said once
@@ -32,7 +32,7 @@ def test_states_begin_with_the_present_one_and_end_with_the_client():
         ConnectionState(True, "weft://b:1"),
         ConnectionState(False, "weft://b:1", "the client is closed"),
     ]
-    assert _next(states.watch(None)) == seen[-1]
+    assert _next(states.watch()) == seen[-1]
 
 
 def _next(watch):

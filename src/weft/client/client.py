@@ -204,7 +204,7 @@ class Client:
         >>> connect("weft://localhost").connected
         False
         """
-        return self._engine.states.now.connected
+        return self._engine.states.current.connected
 
     async def states(self) -> AsyncIterator[ConnectionState]:
         """The state of the connection, now and after each change, until the client has ended.
@@ -222,7 +222,7 @@ class Client:
         >>> asyncio.run(main())
         True
         """
-        watch = self._engine.states.watch(asyncio.get_running_loop())
+        watch = self._engine.states.watch(partial(Waiter, asyncio.get_running_loop()))
         try:
             while (state := await watch.next()) is not None:
                 yield state

@@ -6,10 +6,10 @@ the end of a client by an error as ERROR. Tokens and events are never logged.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.client.connection import Waiter, finish_all
@@ -35,14 +35,14 @@ class ConnectionState:
 
 
 class StateWatch:
-    """The states of one client, one after the other, for one iterator."""
+    """The states of one client, one after the other, for one iterator. `waiter` makes what the iterator awaits."""
 
-    def __init__(self, now: ConnectionState, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._states = deque([now], _MOST)
-        self._loop = loop
+    def __init__(self, first: ConnectionState, waiter: Callable[[], Waiter], is_over: bool) -> None:
+        self._states = deque([first], _MOST)
+        self._make = waiter
         self._lock = threading.Lock()
         self._waiter: Waiter | None = None
-        self._is_over = False
+        self._is_over = is_over
 
     def put(self, state: ConnectionState, is_over: bool) -> None:
         """It has changed; after the last state the iteration ends."""
@@ -61,7 +61,7 @@ class StateWatch:
                     return self._states.popleft()
                 if self._is_over:
                     return None
-                self._waiter = waiter = Waiter(self._loop)
+                self._waiter = waiter = self._make()
             await waiter
 
 
@@ -69,18 +69,16 @@ class ConnectionStates:
     """The state of a client now, and everybody who watches it. Changes come from the network thread."""
 
     def __init__(self, name: str) -> None:
-        self.now = ConnectionState(False, reason="it has not connected yet")
+        self.current = ConnectionState(False, reason="it has not connected yet")
         self._who = f"client {name!r}" if name else "a client"
         self._watches: list[StateWatch] = []
         self._lock = threading.Lock()
         self._is_over = False
 
-    def watch(self, loop: asyncio.AbstractEventLoop | None) -> StateWatch:
+    def watch(self, waiter: Callable[[], Waiter] = Waiter) -> StateWatch:
         """Watch it, beginning with the present state."""
         with self._lock:
-            watch = StateWatch(self.now, loop)
-            if self._is_over:
-                watch._is_over = True
+            watch = StateWatch(self.current, waiter, self._is_over)
             self._watches.append(watch)
         return watch
 
@@ -96,13 +94,13 @@ class ConnectionStates:
 
     def lost(self, address: str) -> None:
         """The connection is gone; the client goes on trying."""
-        if self.now.connected:
+        if self.current.connected:
             LOGGER.warning("%s lost its connection to %s and reconnects", self._who, address)
             self._set(ConnectionState(False, address, f"the connection to {address} was lost"))
 
     def failed(self, address: str, error: Exception) -> None:
         """An attempt to connect failed; the client goes on trying. The same reason is logged once."""
-        if not self._is_over and self.now.reason != str(error):
+        if not self._is_over and self.current.reason != str(error):
             LOGGER.warning("%s cannot connect: %s", self._who, error)
             self._set(ConnectionState(False, address, str(error)))
 
@@ -111,11 +109,11 @@ class ConnectionStates:
         if not self._is_over:
             if not expected:
                 LOGGER.error("%s has ended: %s", self._who, error)
-            self._set(ConnectionState(False, self.now.address, str(error)), is_over=True)
+            self._set(ConnectionState(False, self.current.address, str(error)), is_over=True)
 
     def _set(self, state: ConnectionState, is_over: bool = False) -> None:
         with self._lock:
-            self.now, self._is_over = state, is_over
+            self.current, self._is_over = state, is_over
             watches = list(self._watches)
         for each in watches:
             each.put(state, is_over)

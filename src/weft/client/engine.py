@@ -148,11 +148,11 @@ class ClientEngine:
     @property
     def shown(self) -> str:
         """Its name and state, for `repr`."""
-        return f" {self.name!r}: {self.states.now}" if self.name else f": {self.states.now}"
+        return f" {self.name!r}: {self.states.current}" if self.name else f": {self.states.current}"
 
     def late(self, what: str, timeout: float | None) -> str:
         """What has not happened in time, and what the client is doing meanwhile."""
-        return f"{what} within {timeout:g} s; the client is {self.states.now}"
+        return f"{what} within {timeout:g} s; the client is {self.states.current}"
 
     @property
     def is_over(self) -> bool:

@@ -155,7 +155,7 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.states)
     def states(self) -> Iterator[ConnectionState]:
         """It blocks until there is a change."""
-        watch = self._engine.states.watch(None)
+        watch = self._engine.states.watch()
         try:
             while (state := run(watch.next())) is not None:
                 yield state

@@ -15,13 +15,14 @@ from tempfile import gettempdir
 import atheris
 
 with atheris.instrument_imports(include=["weft"]):
+    from weft.language.filter_forms import read_any
+
     from weft.algebra.normalize import normalize
     from weft.algebra.relate import covers, equivalent, overlaps
     from weft.algebra.to_filter import to_filter
     from weft.errors import FilterSyntaxError, FilterTooComplexError
     from weft.language.ast import Filter, attributes
     from weft.language.dialects import from_json, to_json
-    from weft.language.filter_forms import read_any
     from weft.language.grammar import parse_text
     from weft.language.lexer import MAX_TEXT
     from weft.language.meaning import truth

@@ -112,6 +112,14 @@ class AskWhy(_Asked, frozen=True, tag="why"):
     number: AnySub | None = None
 
 
+class AskRules(_Asked, frozen=True, tag="rules"):
+    """What a principal may do, and whether it may subscribe to a filter or publish an event; by default oneself."""
+
+    principal: _Name = ""
+    filter: _Text = ""
+    event: msgspec.Raw | None = None  # as in `Publish`
+
+
 class AskMatches(_Asked, frozen=True, tag="matches"):
     """How many recent events of a broker match each filter, what attributes they have, and whether it has a session.
 
@@ -149,7 +157,9 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
 
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
 Operation = Disconnect | DetachLink | ChangeSubscription
-AnyQuestion = ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | Operation
+AnyQuestion = (
+    ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | AskRules | Operation
+)
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -356,6 +366,21 @@ class WhyReport(_Told, frozen=True, tag="why"):
         return not self.findings
 
 
+class RulesReport(_Told, frozen=True, tag="rules"):
+    """The rules of a principal; None stands for anything. `subscribe_problem` and `publish_problem` say why not."""
+
+    principal: str
+    subscribe: tuple[str, ...] | None
+    publish: tuple[str, ...] | None
+    further: tuple[str, ...]
+    own: bool  # whether the principal has rules of its own, and not those of everybody else
+    principals: tuple[str, ...] = ()  # some that have rules of their own, for those who may see them
+    subscribe_problem: str = ""
+    publish_problem: str = ""
+    nearest: str = ""  # the rule that is nearest to the filter
+    read: bool | None = None  # whether the event may be delivered to the principal
+
+
 class MatchCount(msgspec.Struct, frozen=True):
     """How many events match a filter, and when the newest of them was stored (UTC microseconds)."""
 
@@ -379,7 +404,9 @@ class OperationDone(_Told, frozen=True, tag="done"):
 
 
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
-AnyAnswer = ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RecentMatches | OperationDone
+AnyAnswer = (
+    ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RulesReport | RecentMatches | OperationDone
+)
 
 # -- as bytes -------------------------------------------------------------------------------------------------
 

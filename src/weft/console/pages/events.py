@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -33,6 +34,7 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     age: float | None = None
     until: int | str | None = None
     max: int = 100
+    count: bool = False  # whether events beyond `max` are counted
     broker: str = ""
 
 
@@ -42,24 +44,27 @@ async def search(call: ConsoleCall) -> dict[str, Any]:
     since: int | datetime | None = since_of(given.since)
     if given.age is not None:
         since = from_micros(int(clock().utc - given.age * 1e6))
-    most = max(1, min(given.max, 500))
+    most = max(0, min(given.max, 500))
     pages = SearchPages(filter_text(given.filter or "TRUE"), since, since_of(given.until))
     found: list[dict[str, Any]] = []
     page: SearchPage | None = None
     loop = asyncio.get_running_loop()
     until = loop.time() + _WORK
-    next_ = 0
-    while not pages.is_done and len(found) < most and loop.time() < until:
+    next_, minutes = 0, Counter[int]()
+    while page is None or (not pages.is_done and (given.count or len(found) < most) and loop.time() < until):
         page = pages.page((await call.client.client.ask(pages.question, broker=given.broker)).answer)
         next_ = page.next
         for event in page.events:
-            if len(found) == most:
+            if len(found) < most:
+                found.append(event_row(event.offset, event.stored_at, event.attributes, event.payload))
+            elif not given.count:
                 next_ = event.offset
                 break
-            found.append(event_row(event.offset, event.stored_at, event.attributes, event.payload))
-    assert page is not None
+            minutes[int(event.stored_at.timestamp() // 60)] += 1
     return {
         "events": found,
+        "matched": minutes.total(),
+        "minutes": sorted(minutes.items()),
         "scanned": page.scanned - (page.next - next_),
         "total": page.total,
         "next": next_,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from weft.console.page import ConsoleCall, ConsolePage, post
 from weft.console.drawings import place_tree
+from weft.console.page import ConsoleCall, ConsolePage, post
 from weft.gateway.cloud_http import read_event
 from weft.language.any_filter import as_filter
 from weft.language.trace import trace as trace_filter
@@ -15,7 +15,7 @@ from weft.language.trace import trace as trace_filter
 _WIDTH = 200.0  # of a broker's box
 
 
-class EventRequest(msgspec.Struct, forbid_unknown_fields=True):
+class PublishRequest(msgspec.Struct, forbid_unknown_fields=True):
     """An event: names and values. A payload is a text."""
 
     event: dict[str, Any]
@@ -35,7 +35,7 @@ class TraceRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def explain(call: ConsoleCall) -> dict[str, Any]:
     """Where an event would go, broker by broker, and the tree of those brokers."""
-    given: EventRequest = await call.body(EventRequest)
+    given: PublishRequest = await call.body(PublishRequest)
     found = await call.client.client.explain(read_event(given.event, call.schema))
     hops = []
     for hop in found.hops:
@@ -64,7 +64,7 @@ async def trace(call: ConsoleCall) -> dict[str, Any]:
 
 async def publish(call: ConsoleCall) -> dict[str, Any]:
     """Publish an event; the answer comes when the broker has stored it."""
-    given: EventRequest = await call.body(EventRequest)
+    given: PublishRequest = await call.body(PublishRequest)
     event = read_event(given.event, call.schema)
     if given.payload:
         event = msgspec.structs.replace(event, payload=given.payload)

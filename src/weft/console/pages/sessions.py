@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncio
 import msgspec
 
+from weft.client.questions import rows_of
 from weft.console.page import ConsoleCall, ConsolePage, TopicWatch, get, post
 from weft.console.pages.listing import listed
 from weft.gateway.problems import UNKNOWN, ProblemError
@@ -39,7 +40,7 @@ async def session_topic(watch: TopicWatch) -> AsyncIterator[dict[str, Any]]:
     client = watch.client.client
     while True:
         found = await _session(client, watch.argument, "")
-        rows = (await client.ask(AskSubscriptions(watch.argument))).answer.rows
+        rows = rows_of((await client.ask(AskSubscriptions(watch.argument))).answer)
         yield found | {"subscriptions": msgspec.to_builtins(rows)}
         await asyncio.sleep(EVERY)
 

@@ -57,7 +57,7 @@ def test_a_second_node_with_the_same_identifier_is_refused() -> None:
 
 def test_a_node_that_is_started_again_at_once_says_nothing_until_it_has_joined() -> None:
     network = ring_of(1, 9, 30)
-    again = ChordNode(network.space, "n9", 9, life=7)  # nobody has noticed that the former one is gone
+    again = ChordNode(network.space, "n9", 9, life=network.nodes["n9"].me.life)  # nobody can tell them apart
     network.nodes["n9"] = again
     network.perform(again, again.join("n1", network.now))
     assert ("n9", JoinFailed("the ring has not yet noticed that this node was started again")) in network.events

@@ -12,7 +12,7 @@ from weft.errors import WeftError
 from weft.language.meaning import matches
 from weft.routing.table import About, Link
 from weftlab.mobility.campaign import NetworkSettings, prepared
-from weftlab.mobility.light import ClientHandover, LightWorld, Phase
+from weftlab.mobility.light import LightWorld
 from weftlab.mobility.protocol import Protocol
 from weftlab.mobility.protocols import PROTOCOLS, RUNNERS, MobilityOutcome, outcome_of, run_world
 from weftlab.mobility.script import (
@@ -29,6 +29,7 @@ from weftlab.mobility.script import (
 from weftlab.mobility.topology import BrokerTree, Topology, broker, generated
 from weftlab.mobility.trace import MobileEvent, judge
 from weftlab.mobility.weft_protocol import WeftMove
+from weftlab.mobility.world import ClientHandover, Phase
 
 SMALL = NetworkSettings(areas=3, routers=4)
 SEEDS = range(3)

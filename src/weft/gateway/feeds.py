@@ -361,7 +361,6 @@ class LiveFeed:
         while self._client.connections != self._connections:
             self._connections = self._client.connections
             self.is_complete = False
-            self._start(self._complete(subscription))
             try:
                 if self._position is None:
                     self._give(gap(None, None, NO_HISTORY))
@@ -382,6 +381,7 @@ class LiveFeed:
                         self._give(item)
             except WeftError as error:
                 self._give(gap(None, None, str(error)))
+        self._start(self._complete(subscription))  # behind the gap
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
             self._give(item)

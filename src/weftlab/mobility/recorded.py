@@ -82,7 +82,7 @@ def state_of(world: LightWorld | CoreWorld) -> RunState:
                     heard = {int(number): str(item) for number, item in core.table.heard(peer, about).items()}
                     if heard:
                         tables[f"0/{at}/{peer[1:]}/{about.value}"] = heard
-        return RunState(tables, streams)
+        return RunState(tables, streams, {})
     for plane in world.planes:
         for at in range(plane.tree.size):
             table = plane.network.table(broker(at))
@@ -92,4 +92,4 @@ def state_of(world: LightWorld | CoreWorld) -> RunState:
                     if heard:
                         tables[f"{plane.number}/{at}/{name[1:]}/{about.value}"] = heard
     tables |= {f"local/{at}": dict(held) for at, held in world.local.items() if held}
-    return RunState(tables, streams)
+    return RunState(tables, streams, {})

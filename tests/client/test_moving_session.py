@@ -21,7 +21,7 @@ from weft.protocol.messages import (
     QueueNumber,
     SubNumber,
     Welcome,
-    Whence,
+    Whereabouts,
     next_epoch,
     pack,
 )
@@ -72,7 +72,7 @@ def test_the_old_connection_goes_on_until_the_new_broker_has_the_session() -> No
     hello, whence = greeting.messages
     assert isinstance(hello, Hello)
     assert (hello.epoch, greeting.connection) == (next_epoch(FIRST), 2)
-    assert isinstance(whence, Whence)
+    assert isinstance(whence, Whereabouts)
     assert (whence.session, whence.home) == (7, "old")
     assert Arrived in kinds(session.received(1, [delivery(5)], 12)), "deliveries go on"
     assert session.received(2, [HomeBroker("new")], 13) == []

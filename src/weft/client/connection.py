@@ -236,10 +236,13 @@ class SessionDriver:
         self._obey(self.session.close(self._now(), round(self.session.policy.patience * 1e6), forget))
         self.flush()
 
-    def move(self, address: Address, patience: float | None) -> None:
-        """Go on at another broker; after `patience` seconds in vain, back to this one."""
-        micros = None if patience is None else round(patience * 1e6)
-        self._obey(self.session.move(address, self._now(), micros))
+    def move(self, address: Address, patience: float | None, abandon: float | None) -> None:
+        """Go on at another broker; if that does not have the session after `patience` seconds, stay at this one.
+
+        With `abandon`, go on without this one when it has been silent for so many seconds.
+        """
+        micros = [None if each is None else round(each * 1e6) for each in (patience, abandon)]
+        self._obey(self.session.move(address, self._now(), micros[0], abandon=micros[1]))
         self.flush()
 
     def stop(self) -> None:

@@ -95,7 +95,7 @@ from weft.protocol.messages import (
     SubNumber,
     Unadvertise,
     Welcome,
-    Whence,
+    Whereabouts,
     next_epoch,
 )
 
@@ -234,6 +234,7 @@ class ClientSession:
         self._target: Address | None = None  # where the session is moving to
         self._next: _NextConnection | None = None  # to that broker, while this connection still works
         self._was_greeted = False  # that broker, since the move began
+        self._abandon: int | None = None  # microseconds without a word from the old broker; then go on without it
         self._last_connection = 0  # the highest number of a connection
         self._redirect: Address | None = None
         self._redirects = 0  # in a row
@@ -386,17 +387,20 @@ class ClientSession:
             self._end()
         return self._done()
 
-    def move(self, address: Address, now: int, patience: int | None = None) -> list[SessionEffect]:
+    def move(
+        self, address: Address, now: int, patience: int | None = None, *, abandon: int | None = None
+    ) -> list[SessionEffect]:
         """Go on at another broker: `MoveEnded` says whether that was possible. The session is there then, whole.
 
         The connection goes on until the other broker has the session, if that has a name. If it is refused there, or
-        has not come after `patience` microseconds, it stays where it was.
+        has not come after `patience` microseconds, it stays where it was. With `abandon` it goes on without the old
+        broker, when that has not said a word to the new one for so many microseconds.
         """
         if self.state in (_S.CLOSING, _S.LEAVING, _S.OVER) or self._target is not None:
             reason = "the session is moving already" if self._target is not None else "the session is closed"
             self._effects.append(MoveEnded(ConnectError(f"{reason}; it does not move to {address}")))
             return self._done()
-        self._target, self._was_greeted = address, False
+        self._target, self._was_greeted, self._abandon = address, False, abandon
         if self.state is _S.NEW:
             self._addresses, self._target = (address,), None  # it has not begun
             self._effects.append(MoveEnded(None))
@@ -559,7 +563,9 @@ class ClientSession:
         hello, last = self._hello(credentials), self.welcome or self._before
         if not self.name or last is None or not self._home:
             return [hello]
-        whence = Whence(last.session, self._home, tuple(self._greeted[:_MOST_GREETED]))
+        abandon = None if self._target is None or self._abandon is None else self._abandon // 1_000
+        hints = tuple(self._greeted[:_MOST_GREETED])
+        whence = Whereabouts(last.session, self._home, hints, last.epoch, abandon)
         return [msgspec.structs.replace(hello, versions=(MOVES, NEWEST)), whence]
 
     def _hello(self, credentials: bytes) -> Hello:
@@ -873,7 +879,7 @@ class ClientSession:
         moved = same and before is not None and before.log_id != message.log_id and home not in ("", self._host)
         same = same and before is not None and (moved or before.log_id == message.log_id)
         moved_from = before.log_id if moved and before is not None else ""
-        self._arrived(moved or self._redirects > 0)
+        was_target = self._arrived(moved or self._redirects > 0)
         self.welcome, self._tries = message, 0
         stored = self.publisher.welcomed(message.pub_epoch, message.pub_seq, kept=same)
         self._effects.append(Ready(message, same, moved_from))
@@ -901,18 +907,23 @@ class ClientSession:
         for advert in self.adverts.values():
             advert.begin(kept=same)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
+        if was_target:
+            self._effects.append(MoveEnded(None))
         self._wake()
 
-    def _arrived(self, moved: bool) -> None:
-        """The broker has welcomed the session, which is there: it is the first one to come back to."""
+    def _arrived(self, moved: bool) -> bool:
+        """The broker has welcomed the session, which is there: it is the first one to come back to.
+
+        Returns whether it was to move there.
+        """
         self._home, self._greeted = self._host, []
         if self._target is not None or (moved and self._host):
             assert self.address is not None
             self._addresses = (self.address, *(each for each in self._addresses if each != self.address))
             self._turn = 0
-        if self._target is not None:
-            self._target, self._move_until = None, 0
-            self._effects.append(MoveEnded(None))
+        was_target = self._target is not None
+        self._target, self._move_until = None, 0
+        return was_target
 
     def _advertised(self, number: int, about: str, code: str = "", reason: str = "") -> None:
         """An advertisement, or its end, is granted or refused; or it is complete."""

@@ -6,7 +6,8 @@ import msgspec
 
 from weft.client.effects import Arrived, Dial, Greet, HangUp, Lost, MoveEnded, Over, Ready, SessionEffect
 from weft.client.session import ClientSession, ConnectionPolicy, SessionState
-from weft.client.subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
+from weft.client.subscription import AckBook, SubscriptionOptions, SubscriptionRequest, SubscriptionState
+from weft.client.subscription_handle import Inbox
 from weft.errors import ConnectError
 from weft.log.base import SessionId
 from weft.protocol.addresses import Address
@@ -25,6 +26,7 @@ from weft.protocol.messages import (
     next_epoch,
     pack,
 )
+from weft.protocol.move_messages import with_token
 
 OLD, NEW = Address.parse("weft://old"), Address.parse("weft://new")
 FIRST = next_epoch(0)
@@ -152,3 +154,25 @@ def test_a_session_that_is_closed_while_it_moves_drops_both_connections() -> Non
     effects = session.stop()
     assert HangUp(1) in effects
     assert session.state is SessionState.OVER
+
+
+def test_an_event_that_was_acknowledged_under_another_number_of_the_same_log_is_not_shown_again() -> None:
+    """The session was elsewhere and is back, and its client has not noticed; the acknowledgement is on its way."""
+    book = AckBook(QueueNumber(1), ordered=True, window=10, token=lambda: 7)
+    book.begin(reports=True, log_id="log-old", inherits=True)
+    decisions: list[bool] = []
+    inbox = Inbox(durable=True, ordered=True, most=10, most_bytes=1_000, decided=decisions.append)
+    inbox.put(book.delivered(book.renumbered([delivery(5)])))
+    assert inbox.pop() == delivery(5)
+    book.lost()
+    inbox.lost()
+    book.begin(reports=True, log_id="log-old", inherits=True)
+    inbox.ack(5)
+    head = msgspec.Raw(with_token(bytes(delivery(5).head), "log-old", Offset(5)))
+    again = msgspec.structs.replace(delivery(9), attempt=2, head=head)
+    inbox.put(book.delivered(book.renumbered([again])))
+    assert inbox.pop() is None, "the book is asked first"
+    assert decisions[-1]
+    inbox.settle(book)
+    assert inbox.pop() is None
+    assert len(inbox) == 0

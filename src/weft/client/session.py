@@ -1015,7 +1015,7 @@ class ClientSession:
         if self._target is not None and self.state is _S.GREETING and code in _NOT_TAKEN:
             self._unwelcome = ConnectError(f"{self.address} refuses to take the session: {reason}", code)
             return
-        if code == "taken over" and self._next is not None and self._next.state is _S.GREETING:
+        if code == "taken over" and self._next is not None and self._was_greeted:
             return  # by its own second connection, to the same broker
         if code == "taken over":
             self._fatal = SessionTakenError(

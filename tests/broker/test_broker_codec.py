@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import LocalProtocolError, RemoteProtocolError
-from weft.interest.label_set import Retuning, Stage, Switch
 from weft.log.base import Offset, SessionId
 from weft.protocol.codec import MAX_FRAME, FrameReader, MessageReader, broker_messages, client_messages, encode, joined
 from weft.protocol.link_messages import (
@@ -82,9 +81,11 @@ from weft.protocol.messages import (
     Unsubscribe,
     Welcome,
     Whence,
+    Whereabouts,
     pack,
 )
 from weft.protocol.questions import AskTrace, OperationDone, encode_body
+from weft.routing.dls.items import Retuning, Stage, Switch
 
 HEAD = msgspec.Raw(msgspec.msgpack.encode(Head({"x": 1})))
 Q, ONE = QueueNumber(3), SubNumber(1)
@@ -92,6 +93,7 @@ Q, ONE = QueueNumber(3), SubNumber(1)
 CLIENT: list[ClientMessage] = [
     Hello(session="s", epoch=4, credentials=b"secret", fingerprint="ab"),
     Whence(SessionId(5), "north", ("south", "east")),
+    Whereabouts(SessionId(7), "a", ("b",), 3, 500),
     NewEpoch(2),
     Publish.of(1, {"x": 1.5, "y": "text"}, b"body", "text/plain", 10),
     Subscribe(ONE, "x > 5", Q, since=Offset(4), share="work"),

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from weft.client.advertisements import advert_number
 from weft.client.connection import Waiter
+from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
 from weft.client.events import Publishable, ReceivedEvent, outgoing
@@ -35,7 +36,7 @@ from weft.client.questions import (
 )
 from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
-from weft.errors import OptionError
+from weft.errors import ClientClosedError, OptionError
 from weft.language.any_filter import AnyFilter
 from weft.protocol.addresses import Address
 from weft.protocol.explanation import Explanation, explanation_of
@@ -73,6 +74,7 @@ from weft.protocol.questions import (
 )
 from weft.protocol.status import BrokerStatus, broker_status
 
+_SILENCE = 30.0  # seconds without a word from a broker after which it is abandoned, if nothing else is said
 _FAIR = 64  # events after which other tasks get a turn
 
 
@@ -89,7 +91,7 @@ def connect(  # noqa: PLR0913 - the options of a client
     retry_for: float | None = None,
     expires: float | timedelta | None = None,
 ) -> Client:
-    """A client of the broker at an address, to be used in `async with`.
+    """A client of the broker at an address, to be used in `async with`, or, in a notebook, as `await connect(...)`.
 
     - `address`: `weft://host:port`, `weft+tls://host:port` or `weft+unix:///path`; several addresses of one broker are
       tried in turn.
@@ -130,9 +132,15 @@ class Client:
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
 
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
     async def __aenter__(self) -> Self:
         await self._connect(asyncio.get_running_loop())
         return self
+
+    def __repr__(self) -> str:
+        return f"<weft.Client{self._engine.shown}>"
 
     async def _connect(self, loop: asyncio.AbstractEventLoop | None) -> None:
         waiter = self._engine.open(loop)
@@ -191,6 +199,38 @@ class Client:
         return self._engine.connections
 
     @property
+    def connected(self) -> bool:
+        """Whether the client is connected to its broker now. Cost: O(1).
+
+        >>> connect("weft://localhost").connected
+        False
+        """
+        return self._engine.states.current.connected
+
+    async def states(self) -> AsyncIterator[ConnectionState]:
+        """The state of the connection, now and after each change, until the client has ended.
+
+        A state says whether the client is connected, where, and if not, why. Changes are also logged, by the logger
+        `weft.client`.
+
+        Cost: O(1) for each change; a slow application finds the last hundred.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         async for state in client.states():
+        ...             return state.connected
+        >>> asyncio.run(main())
+        True
+        """
+        watch = self._engine.states.watch(partial(Waiter, asyncio.get_running_loop()))
+        try:
+            while (state := await watch.next()) is not None:
+                yield state
+        finally:
+            self._engine.states.unwatch(watch)
+
+    @property
     def is_over(self) -> bool:
         """Whether the client has ended: it was closed, or the broker does not accept it any more. Cost: O(1).
 
@@ -199,13 +239,18 @@ class Client:
         """
         return self._engine.is_over
 
-    async def move(self, address: str, *, patience: float | None = None) -> None:
+    async def move(self, address: str, *, patience: float | None = None, abandon: bool = False) -> None:
         """Go on at another broker of the same network, and lose nothing. Returns when everything is there.
 
         Named subscriptions take along what is not acknowledged: no event is lost, comes twice or out of order, and
         iterators just go on. A client with a name goes on publishing where it was. Subscriptions without a name begin
-        anew, and shared ones stay where they are. Raises ConnectError if the broker does not take the client, or not
-        within `patience` seconds; then the client is at its old broker.
+        anew, and shared ones stay where they are. The old connection goes on until the other broker has the session.
+        Raises ConnectError if the broker does not take the client, or not within `patience` seconds; then the client is
+        at its old broker.
+
+        With `abandon`, the client goes on without its old broker when that has been silent for `patience` seconds, 30
+        by default: `gaps` or `resets` of a subscription say that events may be missing. If the old broker comes back,
+        what it has is delivered late, and perhaps a second time.
 
         Cost: a few round trips between the brokers and a few commits, and as long as what is not acknowledged travels.
 
@@ -217,7 +262,11 @@ class Client:
         """
         if patience is not None and not patience > 0:
             raise OptionError(f"patience is a number of seconds above 0, not {patience!r}")
-        await self._engine.move(Address.parse(address), patience)
+        target = Address.parse(address)
+        if abandon:
+            await self._engine.move(target, None, _SILENCE if patience is None else patience)
+        else:
+            await self._engine.move(target, patience, None)
 
     # -- publishing ------------------------------------------------------------------------------------------
 
@@ -805,7 +854,19 @@ class Subscription(_Subscribed):
         self._begun: Waiter | None = None
         self._taken = 0
 
+    @property
+    def _shown(self) -> str:
+        """Its name, filter and what waits, for `repr`."""
+        name = f" {self._name!r}" if self._name else ""
+        if self._handle is None:
+            return f"{name}: {self._filter}, not begun"
+        state = "closed" if self._handle.is_leaving else f"{len(self._handle.inbox):,} waiting"
+        return f"{name}: {self._filter}, {state}"
+
     # -- life ------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<weft.Subscription{self._shown}>"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -870,6 +931,27 @@ class Subscription(_Subscribed):
         await (await self._open()).ask("unsubscribe")
 
     # -- events ----------------------------------------------------------------------------------------------
+
+    async def receive(self, timeout: float | None = None) -> ReceivedEvent:
+        """The next event. Raises TimeoutError if none comes in time, ClientClosedError if the subscription is over.
+
+        Cost: O(1) for an event that has arrived.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client, client.subscribe("magnitude >= 5") as alerts:
+        ...         await client.publish({"magnitude": 6.1})
+        ...         return (await alerts.receive(timeout=10))["magnitude"]
+        >>> asyncio.run(main())
+        6.1
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self.__anext__()
+        except StopAsyncIteration:
+            raise ClientClosedError("the subscription is closed") from None
+        except TimeoutError:
+            raise TimeoutError(self._engine.late("no event came", timeout)) from None
 
     def __aiter__(self) -> AsyncIterator[ReceivedEvent]:
         return self

@@ -94,6 +94,10 @@ class AskSummary(_Asked, frozen=True, tag="summary"):
     """A broker in short."""
 
 
+class AskReach(_Asked, frozen=True, tag="reach"):
+    """To how many other brokers the one that is asked is linked. It needs no right."""
+
+
 class AskTrace(_Asked, frozen=True, tag="trace"):
     """The truth of each part of a subscription's filter for an event; without a number, of the session's first."""
 
@@ -149,7 +153,8 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
 
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
 Operation = Disconnect | DetachLink | ChangeSubscription
-AnyQuestion = ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | Operation
+NetworkQuestion = AskOverlay | AskSummary | AskReach
+AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskMatches | Operation
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -314,6 +319,12 @@ class BrokerSummary(_Told, frozen=True, tag="summary"):
     problem: str = ""
 
 
+class BrokerReach(_Told, frozen=True, tag="reach"):
+    """A broker without neighbours has every event in its own log; others have what somebody there subscribed to."""
+
+    neighbours: int
+
+
 class OverlayList(_Told, frozen=True, tag="overlay"):
     """The brokers of a network, each after the one before it; the first is the one that was asked."""
 
@@ -379,7 +390,9 @@ class OperationDone(_Told, frozen=True, tag="done"):
 
 
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
-AnyAnswer = ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RecentMatches | OperationDone
+AnyAnswer = (
+    ListAnswer | FoundEvents | BrokerSummary | BrokerReach | FilterTrace | WhyReport | RecentMatches | OperationDone
+)
 
 # -- as bytes -------------------------------------------------------------------------------------------------
 

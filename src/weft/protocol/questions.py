@@ -94,6 +94,10 @@ class AskSummary(_Asked, frozen=True, tag="summary"):
     """A broker in short."""
 
 
+class AskReach(_Asked, frozen=True, tag="reach"):
+    """To how many other brokers the one that is asked is linked. It needs no right."""
+
+
 class AskTrace(_Asked, frozen=True, tag="trace"):
     """The truth of each part of a subscription's filter for an event; without a number, of the session's first."""
 
@@ -157,9 +161,8 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
 
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
 Operation = Disconnect | DetachLink | ChangeSubscription
-AnyQuestion = (
-    ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | AskRules | Operation
-)
+NetworkQuestion = AskOverlay | AskSummary | AskReach
+AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -324,6 +327,12 @@ class BrokerSummary(_Told, frozen=True, tag="summary"):
     problem: str = ""
 
 
+class BrokerReach(_Told, frozen=True, tag="reach"):
+    """A broker without neighbours has every event in its own log; others have what somebody there subscribed to."""
+
+    neighbours: int
+
+
 class OverlayList(_Told, frozen=True, tag="overlay"):
     """The brokers of a network, each after the one before it; the first is the one that was asked."""
 
@@ -405,7 +414,15 @@ class OperationDone(_Told, frozen=True, tag="done"):
 
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
 AnyAnswer = (
-    ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RulesReport | RecentMatches | OperationDone
+    ListAnswer
+    | FoundEvents
+    | BrokerSummary
+    | BrokerReach
+    | FilterTrace
+    | WhyReport
+    | RulesReport
+    | RecentMatches
+    | OperationDone
 )
 
 # -- as bytes -------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from weft.protocol.questions import (
     AskMatches,
     AskOrder,
     AskOverlay,
+    AskReach,
     AskRelated,
     AskRules,
     AskSessions,
@@ -51,6 +52,7 @@ from weft.protocol.questions import (
     AskSummary,
     AskTrace,
     AskWhy,
+    BrokerReach,
     BrokerSummary,
     ChangeSubscription,
     DetachLink,
@@ -78,7 +80,7 @@ _MOST_BYTES = MAX_FRAME - (1 << 13)  # of an answer; the rest of a frame is for 
 _MOST_SUMMARY = 1 << 15  # bytes of what another broker tells of itself: a frame has room for 32 of the longest
 _MOST_REASON = 1_000  # characters of a refusal
 # what anybody may ask about one's own things, without any right
-_OWN = (AskSessions, AskSubscriptions, AskRelated, AskRules, AskTrace, AskWhy)
+_OWN = (AskSessions, AskSubscriptions, AskRelated, AskReach, AskRules, AskTrace, AskWhy)
 _encode = msgspec.msgpack.Encoder().encode
 _EMPTY_EVENT = _encode(Head({}))
 
@@ -226,6 +228,8 @@ class Questions:
         match question:
             case AskSummary():
                 return Page(contents.summary())
+            case AskReach():
+                return Page(BrokerReach(len(self._links.neighbours)))
             case AskMatches():
                 return Page(self._why.recent_matches(principal, question))
             case AskTrace():

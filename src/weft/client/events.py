@@ -67,7 +67,7 @@ def outgoing(
         datacontenttype = datacontenttype or kind
     if datacontenttype and not is_unicode(datacontenttype):
         raise EventError("datacontenttype is not valid Unicode text")
-    raw = _encode(attributes)
+    raw = _encode(attributes if type(attributes) is dict else dict(attributes))
     if len(raw) + len(body) > MAX_EVENT - len(datacontenttype) - 64:
         raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")
     return UnconfirmedEvent(msgspec.Raw(raw), body, datacontenttype, 0 if ttl is None else _micros(ttl))
@@ -168,11 +168,6 @@ class _Received(Mapping[str, AttributeValue | None]):
     def __len__(self) -> int:
         """How many attributes there are."""
         return len(self._read().attributes)
-
-    __hash__ = object.__hash__  # a delivery is itself, whatever else has the same attributes
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an attribute, or `default` when it is absent. Cost: as `attributes`."""

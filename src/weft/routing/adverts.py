@@ -32,8 +32,7 @@ from weft.routing.engine import TableEngine
 from weft.routing.identity.table import IdentityTable
 from weft.routing.incoming import MakeIndex, table_index
 from weft.routing.jobs import PIECES, Job, Jobs
-from weft.routing.ledger import Ledger
-from weft.routing.local import check_change
+from weft.routing.ledger import Ledger, check_change
 from weft.routing.table import (
     About,
     ClientId,

@@ -330,7 +330,7 @@ class ForgetsALink(CoveringTable):
     """Keeps what a link wanted after it is gone."""
 
     def _depart(self, interface: Any) -> Job:
-        yield from self.silence(interface)
+        yield from self.link_removed(interface)
 
 
 class HeedsTheLinkItself(CoveringTable):

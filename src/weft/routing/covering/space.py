@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
 
 from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form
@@ -21,23 +20,13 @@ from weft.language.constant import Constant
 from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.order.filter_relation import FilterRelation
+from weft.routing.routed_filter import AxisSpan, RoutedFilter
 
 _INFINITE = float("inf")
 _SPAN = struct.Struct("<HddB")  # axis, low, high, marks
 _NUMERIC = (Type.INT, Type.FLOAT)
 _MOST_AXES = 1 << 16
 _FEW = 8
-
-AxisSpan = tuple[int, float, float, int]  # the number of an axis, low, high and marks, as in kernels.boxes
-
-
-class Extent(NamedTuple):
-    """What is compared of a filter; `form` is its normal form if the hull is larger than the filter, else None."""
-
-    key: Hashable
-    spans: Sequence[AxisSpan]
-    exact: bool
-    form: NormalForm | None
 
 
 class Extents:
@@ -58,8 +47,8 @@ class Extents:
         self._numeric, self._textual = self._axes[ColumnPart.NUMBERS], self._axes[ColumnPart.STRINGS]
         self._count = 0  # of axes
 
-    def of(self, item: Filter | NormalForm, form: NormalForm | None = None) -> Extent | None:
-        """The extent; None if the filter never matches. Raises FilterTooComplexError.
+    def of(self, item: Filter | NormalForm, form: NormalForm | None = None) -> RoutedFilter | None:
+        """The filter with its hull and key; None if it never matches. Raises FilterTooComplexError.
 
         `form` is its normal form under the same schema, if that is known: it takes longer than all the rest.
         """
@@ -71,10 +60,10 @@ class Extents:
             made = self._filters.make(form)
             spans = [(self._axis(*axis), low, high, marks) for axis, low, high, marks in made.spans]
             if not made.exact:
-                return Extent(form, spans, False, form)
+                return RoutedFilter(item, form, form, spans)
         if len(spans) > 1:
             spans.sort()
-        return Extent(b"".join([_SPAN.pack(*span) for span in spans]), spans, True, None)
+        return RoutedFilter(item, None, b"".join([_SPAN.pack(*span) for span in spans]), spans, exact=True)
 
     def _axis(self, name: str, part: ColumnPart) -> int:
         """The number of an axis, a new one if necessary. Raises FilterTooComplexError beyond the maximum."""

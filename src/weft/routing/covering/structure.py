@@ -22,12 +22,12 @@ from typing import Any
 from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
 from weft.algebra.relate import as_form, covers_within
-from weft.language.ast import Filter
 from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
-from weft.routing.covering.space import AxisSpan, Extent, Extents
+from weft.routing.covering.space import Extents
 from weft.routing.interface import TableInterface
+from weft.routing.routed_filter import AxisSpan, RoutedFilter
 
 _MOST = 1_024  # pairs
 
@@ -65,12 +65,12 @@ class CoverNode:
 
     __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "number", "row", "told")
 
-    def __init__(self, number: int, item: Filter | NormalForm, extent: Extent) -> None:
+    def __init__(self, number: int, routed: RoutedFilter) -> None:
         self.number = number  # of no other node, ever
-        self.item = item
-        self.key = extent.key
-        self.form = extent.form  # if it is not a box
-        self.hull = None if extent.exact else extent.spans
+        self.item = routed.item
+        self.key = routed.key
+        self.form = routed.form  # if it is not a box
+        self.hull = None if routed.exact else routed.spans
         self.holders: dict[TableInterface[Any, Any], int] = {}
         self.told: LinkMask = 0
         self.leaving: LinkMask = 0  # still told, until all nodes below have another place

@@ -192,22 +192,22 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             raise LocalProtocolError(f"{link} cannot be attached while the label space is re-tuned; try again later")
         return super().attach(link, role)
 
-    def meet(self, interface: LabelInterface) -> None:
+    def link_added(self, interface: LabelInterface) -> None:
         """Expect a neighbour that was attached before a restart to state how far it is."""
         assert interface.link is not None
         if self._wave is not None:
             self._wave.expect(interface.link)
 
-    def greet(self, interface: LabelInterface) -> None:
+    def session_begun(self, interface: LabelInterface) -> None:
         """Tell a neighbour with a new session again how far we are."""
         self._say(interface)
 
-    def silence(self, interface: LabelInterface) -> Job:
+    def link_removed(self, interface: LabelInterface) -> Job:
         """Stop waiting for the neighbour."""
         assert interface.link is not None
         if self._wave is not None:
             self._wave.forget(interface.link)
-        return super().silence(interface)
+        return super().link_removed(interface)
 
     # -- updates of neighbours ----------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
                 )
         self._notes = notes
 
-    def heed(self, interface: LabelInterface, update: Update, news: Change[Items, Items], new: Any) -> None:  # noqa: ARG002
+    def apply_update(self, interface: LabelInterface, update: Update, news: Change[Items, Items], new: Any) -> None:  # noqa: ARG002
         """Look events up in the new items, in a new space, or in a filter of another size."""
         assert interface.link is not None
         if self._notes.space is not None:
@@ -243,7 +243,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         if self._notes.anew or self._notes.switch is not None:
             heard.switch(self._notes.switch, labels_in(interface.ledger.heard.values()))
 
-    def conclude(self, interface: LabelInterface) -> None:
+    def after_update(self, interface: LabelInterface) -> None:
         """Answer a neighbour that waits for a message of ours, and record how far it is."""
         assert interface.link is not None
         notes, self._notes = self._notes, Notes()
@@ -274,7 +274,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             if number % _TOGETHER == 0:
                 yield
 
-    def settled(self) -> None:
+    def nothing_pending(self) -> None:
         """Tell neighbours how far we are; remove the old space when no neighbour sends any of its labels."""
         if self._wave is None:
             return

@@ -181,7 +181,7 @@ class DlsTable(RetunedTable):
         """Nothing told yet."""
         return LabelsTold(self._bundle, self.shape, self._rate)
 
-    def hold(self, wanted: WantedItem | NormalForm) -> Cells[Ints] | None:
+    def prepare(self, wanted: WantedItem | NormalForm) -> Cells[Ints] | None:
         """The labels of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint and not self.retuning:
@@ -196,18 +196,20 @@ class DlsTable(RetunedTable):
         labels = labels_of(wanted, self.sides)
         return None if labels is None else Cells(labels, wanted)
 
-    def receive(self, interface: LabelInterface, update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Any]:
+    def prepare_update(
+        self, interface: LabelInterface, update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, Any]:
         """The label sets of an update, and its notes."""
         self.understand(interface, update, news)
         return {item_id: Cells(labels_in([item])) for item_id, item in news.add.items()}
 
-    def meet(self, interface: LabelInterface) -> None:
+    def link_added(self, interface: LabelInterface) -> None:
         """Create a filter, or exact labels, for what the link will tell."""
         assert interface.link is not None
         self.incoming[interface.link] = HeardLabels(self.sides, self.shape, self._rate)
-        super().meet(interface)
+        super().link_added(interface)
 
-    def close(self, interface: LabelInterface) -> None:
+    def before_flush(self, interface: LabelInterface) -> None:
         """Add the switch of a filter to the update that needs it."""
         told = self.outgoing.get(interface)
         if told is not None:
@@ -216,11 +218,11 @@ class DlsTable(RetunedTable):
             if ledger.changed or told.labels.renewing:
                 ledger.notes += told.labels.notes(fresh=ledger.fresh or ledger.completing)
 
-    def silence(self, interface: LabelInterface) -> Job:
+    def link_removed(self, interface: LabelInterface) -> Job:
         """Forget what the link was told and what it told."""
         assert interface.link is not None
         del self.incoming[interface.link]
-        return super().silence(interface)
+        return super().link_removed(interface)
 
     # -- events -------------------------------------------------------------------------------------
 

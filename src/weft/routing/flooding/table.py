@@ -47,11 +47,11 @@ class FloodingTable(TableEngine[int, bool]):
         """There are no items to compare."""
         return FilterOverlap(self.schema)
 
-    def hold(self, wanted: WantedItem | NormalForm) -> bool:  # noqa: ARG002 - the same for everything
+    def prepare(self, wanted: WantedItem | NormalForm) -> bool:  # noqa: ARG002 - the same for everything
         """A marker that there is a subscription."""
         return True
 
-    def receive(
+    def prepare_update(
         self, interface: TableInterface[int, bool], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, bool]:
         """Reject any items. Raises RemoteProtocolError."""
@@ -69,11 +69,11 @@ class FloodingTable(TableEngine[int, bool]):
         """Nothing to tell."""
         return iter(())
 
-    def listen(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
+    def tell_everything(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
         """A new neighbour is told nothing."""
         return iter(())
 
-    def silence(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
+    def link_removed(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
         """Nothing to forget."""
         return iter(())
 

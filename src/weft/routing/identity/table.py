@@ -13,9 +13,10 @@ from typing import Any
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.relate import as_form
 from weft.language.ast import Filter
-from weft.routing.filter_table import FilterTable, Held
+from weft.routing.filter_table import FilterTable
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
+from weft.routing.routed_filter import RoutedFilter
 from weft.routing.table import Item, Source
 
 FormKey = frozenset[Box]
@@ -51,9 +52,9 @@ class IdentityTable(FilterTable[Form, Form]):
         super().__init__(*args, **options)
         self.forms: dict[FormKey, Form] = {}
 
-    def keep(self, new: Held) -> Form:
+    def store(self, new: RoutedFilter) -> Form:
         """The form that equal filters share."""
-        key = form_key(new.form)
+        key = form_key(new.normal_form)
         form = self.forms.get(key)
         if form is None:
             form = self.forms[key] = Form(key, new.item)
@@ -89,7 +90,7 @@ class IdentityTable(FilterTable[Form, Form]):
                 self.forms.pop(form.key, None)
         return iter(())
 
-    def listen(self, interface: TableInterface[Form, Form]) -> Job:
+    def tell_everything(self, interface: TableInterface[Form, Form]) -> Job:
         """Every form that another source holds."""
         for number, form in enumerate([*self.forms.values()]):
             if _wanted(form, interface) and not interface.ledger.knows(form):

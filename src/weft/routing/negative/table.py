@@ -13,20 +13,21 @@ from itertools import islice
 from typing import Any
 
 from weft.model.change import Change
-from weft.routing.filter_table import FilterTable, Held
+from weft.routing.filter_table import FilterTable
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.negative.space import SharedFilters
 from weft.routing.negative.structure import Limit, NegativeSpace
+from weft.routing.routed_filter import RoutedFilter
 from weft.routing.table import Item
 
 _TOGETHER = 4  # items added to a new link's space as one piece of work
 _STEP = 16  # comparisons of a space in one piece of work
 
-FilterInterface = TableInterface[Held, Held]
+FilterInterface = TableInterface[RoutedFilter, RoutedFilter]
 
 
-class NegativeTable(FilterTable[Held, Held]):
+class NegativeTable(FilterTable[RoutedFilter, RoutedFilter]):
     """The table for negative space. A key is an item of a source; `space` are options of a `NegativeSpace`.
 
     >>> from weft import parse
@@ -49,16 +50,16 @@ class NegativeTable(FilterTable[Held, Held]):
     ) -> None:
         super().__init__(*args, **options)
         self.limit = limit
-        self.spaces: dict[FilterInterface, NegativeSpace[Held]] = {}
+        self.spaces: dict[FilterInterface, NegativeSpace[RoutedFilter]] = {}
         self._options = {"shared": SharedFilters(), **(space or {})}
-        self._waiting: dict[FilterInterface, dict[Held, None]] = {}  # not yet in the space of a new link
+        self._waiting: dict[FilterInterface, dict[RoutedFilter, None]] = {}  # not yet in the space of a new link
         self._untidy: dict[FilterInterface, None] = {}  # changed since the last rebuild, the longest waiting first
 
-    def item(self, key: Held) -> Item:
+    def item(self, key: RoutedFilter) -> Item:
         """Each item unchanged."""
         return key.item
 
-    def revise(self, source: FilterInterface, drop: Sequence[Held], add: Sequence[Held]) -> Job:
+    def revise(self, source: FilterInterface, drop: Sequence[RoutedFilter], add: Sequence[RoutedFilter]) -> Job:
         """Update which items are active and passive in each space. Cost: that of finding the negative boxes that they
         meet.
         """
@@ -69,7 +70,7 @@ class NegativeTable(FilterTable[Held, Held]):
             known = [each for each in drop if each not in waiting]
             for each in drop:
                 waiting.pop(each, None)
-            self._tell(interface, self.spaces[interface].change({each: each.form for each in add}, known))
+            self._tell(interface, self.spaces[interface].change({each: each.normal_form for each in add}, known))
         for interface in [*self.listening(source)]:
             yield from self._settle(interface)
 
@@ -79,14 +80,16 @@ class NegativeTable(FilterTable[Held, Held]):
             yield
             self._tell(interface, space.step(_STEP))
 
-    def _tell(self, interface: FilterInterface, change: Change[Collection[Held], Collection[Held]]) -> None:
+    def _tell(
+        self, interface: FilterInterface, change: Change[Collection[RoutedFilter], Collection[RoutedFilter]]
+    ) -> None:
         self._untidy.setdefault(interface)
         for key in change.add:
             self.tell(interface, key)
         for key in change.drop:
             self.withdraw(interface, key)
 
-    def listen(self, interface: FilterInterface) -> Job:
+    def tell_everything(self, interface: FilterInterface) -> Job:
         """Build a space of what all others want, some items at a time."""
         space = self.spaces[interface] = NegativeSpace(self.schema, self.limit, **self._options)
         waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
@@ -94,17 +97,17 @@ class NegativeTable(FilterTable[Held, Held]):
             some = [*islice(waiting, _TOGETHER)]
             for each in some:
                 del waiting[each]
-            self._tell(interface, space.change({each: each.form for each in some}))
+            self._tell(interface, space.change({each: each.normal_form for each in some}))
             yield from self._settle(interface)
             yield
         self._waiting.pop(interface, None)
 
-    def silence(self, interface: FilterInterface) -> Job:
+    def link_removed(self, interface: FilterInterface) -> Job:
         """Remove the link's space and its items."""
         self.spaces.pop(interface, None)
         self._untidy.pop(interface, None)
         self._waiting.get(interface, {}).clear()
-        return super().silence(interface)
+        return super().link_removed(interface)
 
     def improve(self, budget: int) -> None:
         """Rebuild at least one of the spaces that have changed; boxes are coalesced as far as the budget then

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from weft.algebra.box import NormalForm
 from weft.algebra.satisfiable import plainly_satisfiable
 from weft.language.ast import Filter
-from weft.routing.filter_table import FilterTable, Held
+from weft.routing.filter_table import FilterTable
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
+from weft.routing.routed_filter import RoutedFilter
 from weft.routing.table import Item, Placed, WantedItem
 
 _TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
@@ -43,15 +44,15 @@ class SimpleTable(FilterTable[Copy, Copy]):
 
     model = "simple"
 
-    def hold(self, wanted: WantedItem | NormalForm) -> Copy | Held | None:
+    def prepare(self, wanted: WantedItem | NormalForm) -> Copy | RoutedFilter | None:
         """The filter unchanged. Its normal form is made only if it may be too complex, or never match."""
         item = wanted.filter if isinstance(wanted, Placed) else wanted
         if self.schema is None and isinstance(item, Filter) and plainly_satisfiable(item):
             return Copy(item)
-        held: Held | None = super().hold(item)
+        held: RoutedFilter | None = super().prepare(item)
         return held
 
-    def keep(self, new: Copy | Held) -> Copy:
+    def store(self, new: Copy | RoutedFilter) -> Copy:
         """The filter unchanged."""
         return new if isinstance(new, Copy) else Copy(new.item)
 
@@ -70,7 +71,7 @@ class SimpleTable(FilterTable[Copy, Copy]):
                 self.withdraw(interface, copy)
         return iter(())
 
-    def listen(self, interface: TableInterface[Copy, Copy]) -> Job:
+    def tell_everything(self, interface: TableInterface[Copy, Copy]) -> Job:
         """Everything from other sources."""
         for number, copy in enumerate([*self.holding(interface)]):
             if copy.wanted:

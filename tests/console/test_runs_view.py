@@ -28,7 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record_run(protocol, *scene, path / f"{protocol}.weftrun")
     record_faults(Setting(steps=20, network=True, brokers=4, model="covering").plan(3), path / "faults.weftrun")
     workload = ring_workload(RingWorkloadSettings(nodes=20, ring=256, subscriptions=40, events=8), 1)
-    record_ring(workload, "topic groups", designs(RingOptions(depth=3, rotation=9))["topic groups"], 1, path / "ring.weftrun")
+    record_ring(
+        workload, "topic groups", designs(RingOptions(depth=3, rotation=9))["topic groups"], 1, path / "ring.weftrun"
+    )
     (path / "broken.weftrun").write_text("not a recording at all, but long enough to be looked at " * 30)
     return path
 

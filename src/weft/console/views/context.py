@@ -117,8 +117,8 @@ def context_view(request: ContextRequest) -> dict[str, Any]:
         "steps": len(steps),
         "last": last.text if last is not None else "",
         "meeting": str(meeting.value),
-        "profiles": _side(forest.profiles, request.first),
-        "queries": _side(forest.queries, request.first),
+        "profiles": _side(forest.profiles, request.first, "P"),
+        "queries": _side(forest.queries, request.first, "Q"),
         "pairs": len(pairs),
         "by_query": _rows(forest, steps[:shown], query=True),
         "by_profile": _rows(forest, steps[:shown], query=False),
@@ -174,9 +174,9 @@ def apply(target: Any, step: ContextStep) -> None:
         getattr(target, f"discard_{kind}")(step.name)
 
 
-def _side(side: Side[Any], first: int) -> dict[str, Any]:
+def _side(side: Side[Any], first: int, mark: str) -> dict[str, Any]:
     names: dict[Node[Any], list[int]] = {node: [int(str(each)[1:]) for each in identities(node)] for node in side}
-    found = panel(side, names, first)
+    found = panel(side, names, first, mark=mark)
     for node in found["nodes"]:
         node["kind"] += "" if node["numbers"] else " preloaded"
     return found

@@ -10,16 +10,18 @@ from weft.drawing.order_view import label, more, view, wanted
 from weft.order.node import Node
 from weft.order.structure import Structure
 
-FULL = Spacing()
+FULL = Spacing(row=38.0)
 SMALL = Spacing(row=16.0, gap=3.0, thread=3.0, between=18.0, apart=12.0, shape=1.6)
-_FEW = 24  # nodes up to which a panel is drawn in full
+_FEW = 10  # nodes up to which a panel is drawn in full
 _NAMED = 6  # numbers of a node that are listed
 _CUT = 46  # characters of a filter that are drawn
 
 NodeNumbers = Mapping[Node[Any], list[int]]
 
 
-def panel(structure: Structure[Any], numbers: NodeNumbers, first: int, *, full: bool = False) -> dict[str, Any]:
+def panel(
+    structure: Structure[Any], numbers: NodeNumbers, first: int, *, full: bool = False, mark: str = ""
+) -> dict[str, Any]:
     """A structure as nodes and a picture. Boxes have whole filters if there are few of them, otherwise numbers."""
     seen = view(structure, first)
     at = {node: index for index, node in enumerate(seen.nodes)}
@@ -29,13 +31,12 @@ def panel(structure: Structure[Any], numbers: NodeNumbers, first: int, *, full: 
     nodes: list[dict[str, Any]] = []
     for node in seen.nodes:
         mine = numbers.get(node, [])
-        short = str(mine[0]) if mine else "?"
+        short = f"{mark}{mine[0]}" if mine else "·"
         text = label(node)
         hidden = more(*seen.hidden[node]) if node in seen.hidden else ""
         wide = max(7.6 * min(len(text), _CUT) + 18, 60.0) if full else 7.6 * len(short) + 12.5
-        lines = [
-            part for part in (f"{', '.join(f'#{each}' for each in mine[:_NAMED])}, {wanted(node)}", hidden) if part
-        ]
+        names = ", ".join(f"{mark or '#'}{each}" for each in mine[:_NAMED])
+        lines = [part for part in (f"{names}, {wanted(node)}", hidden) if part]
         nodes.append(
             {
                 "text": text,

@@ -26,7 +26,6 @@ _STEPS = 60  # steps of the list around the one that is shown
 _ITEMS = 400  # items of a table
 _BRIEF = 4  # messages and changes of a step in the list
 _MARKS = 400
-_SIZE = 1_000.0  # of a picture whose brokers have places
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,14 +176,23 @@ def _told(step: RunStep, most: int = _ITEMS) -> dict[str, Any]:
         "messages": [[str(part)[:_ITEMS] for part in message] for message in body.get("messages", ())[:most]],
         "more": max(0, len(body.get("messages", ())) - most),
         "changes": [
-            {"table": table, "drop": len(change["drop"]), "add": list(change["add"].values())[:most]}
+            {"table": table_title(table), "drop": len(change["drop"]), "add": list(change["add"].values())[:most]}
             for table, change in list(body.get("tables", {}).items())[:most]
+            if change["drop"] or change["add"]
         ],
         "streams": body.get("streams", {}),
         "states": body.get("states", {}),
         "assertions": body.get("assertions", {}),
         "notes": [_note(said) for said in notes],
     }
+
+
+def table_title(name: str) -> str:
+    """The name of a table for people."""
+    plane, broker, *rest = name.split("/")
+    if plane == "local":
+        return f"{broker}, {rest[0] if rest else 'own clients'}"
+    return f"{broker}, {rest[0]}" if rest[1:] == ["ring"] else f"{broker}, {rest[1]} from {rest[0]}"
 
 
 def _note(said: Any) -> str:
@@ -211,10 +219,7 @@ def tables_of(state: RunState, broker: str) -> list[dict[str, Any]]:
         parts = name.split("/")
         if parts[1] != broker:
             continue
-        local = parts[0] == "local"
-        title = f"own clients{': ' + parts[2] if len(parts) > 2 else ''}" if local else f"from {parts[2]}, {parts[3]}"
-        if not local and parts[3] == "ring":
-            title = parts[2]
+        title = table_title(name).partition(", ")[2]
         rows = [{"number": number, "item": item} for number, item in list(items.items())[:_ITEMS]]
         found.append({"table": title, "count": len(items), "rows": rows})
     return found
@@ -280,7 +285,7 @@ def brokers_of(recording: Recording, state: RunState) -> list[str]:
 
 
 def places(recording: Recording, names: list[str]) -> dict[str, tuple[float, float]]:
-    """Where brokers are drawn: as the topology says, on a circle for a ring, otherwise as a tree."""
+    """Where brokers are drawn: by the tree, not by their places on earth (thesis 5.8); on a circle for a ring."""
     meta = recording.meta
     if meta.get("kind") == "ring":
         size = max(1, int(meta.get("space", 1)))
@@ -288,14 +293,6 @@ def places(recording: Recording, names: list[str]) -> dict[str, tuple[float, flo
         return {
             name: (round(500 + 460 * math.sin(math.tau * t), 1), round(500 - 460 * math.cos(math.tau * t), 1))
             for name, t in turns.items()
-        }
-    given = meta.get("places")
-    if given:
-        xs, ys = [p[0] for p in given], [p[1] for p in given]
-        wide, tall = max(max(xs) - min(xs), 1e-9), max(max(ys) - min(ys), 1e-9)
-        return {
-            name: (round(_SIZE * (x - min(xs)) / wide, 1), round(_SIZE * 0.7 * (y - min(ys)) / tall, 1))
-            for name, (x, y) in zip(names, ((p[0], p[1]) for p in given), strict=False)
         }
     return _tree_places(tuple(names), tuple((str(a), str(b)) for a, b, *_ in meta.get("links", ())))
 
@@ -319,7 +316,7 @@ def _tree_places(names: tuple[str, ...], links: tuple[tuple[str, str], ...]) -> 
             seen.update(fresh)
             below[node] += fresh
             todo += fresh
-    drawn = picture(place([70.0] * len(names), below, Spacing(row=60.0, gap=30.0, between=110.0)), len(names))
+    drawn = picture(place([44.0] * len(names), below, Spacing(row=44.0, gap=14.0, between=120.0)), len(names))
     return {name: tuple(drawn["at"][index]) for index, name in enumerate(names)}
 
 

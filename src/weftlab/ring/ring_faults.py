@@ -415,11 +415,12 @@ class RingWorld:
         if gone and self.rng.random() < 0.5:
             self.start(gone[int(self.rng.integers(len(gone)))])
             return
-        taken = {each.id for each in self.applications.values()}
-        new = int(self.rng.integers(_SPACE.size))
-        if new not in taken:
-            self.applications[f"n{new}"] = _Application(f"n{new}", new)
-            self.start(f"n{new}")
+        self._join_at(int(self.rng.integers(_SPACE.size)))
+
+    def _join_at(self, id: int) -> None:
+        if id not in {each.id for each in self.applications.values()}:
+            self.applications[f"n{id}"] = _Application(f"n{id}", id)
+            self.start(f"n{id}")
 
     def leave(self, address: str) -> None:
         """A node leaves in order."""
@@ -485,6 +486,8 @@ class RingWorld:
             self._cut(up)
         elif choice < 0.90:
             self._rough()
+        elif choice < 0.95 and len(up) > 3 and len(self.nodes) < 14:
+            self._join_before_death(max(up, key=lambda address: self.nodes[address].keeper.load))
         self.run(float(self.rng.choice([0.01, 0.2, 1.0, 3.0])))
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
@@ -505,6 +508,26 @@ class RingWorld:
             self._faults.append(self._frozen[address])
             self._busy_until = max(self._busy_until, self._frozen[address] + _REPAIR)
             return
+        self._die(address)
+
+    def _join_before_death(self, address: str) -> None:
+        """New nodes between one that is about to die and those that have its copies."""
+        if not self._may_fail():
+            return
+        here, successor = self.nodes[address].me.id, self.nodes[address].chord.successor.id
+        room = _SPACE.distance(here, successor)
+        for _ in range(int(self.rng.integers(1, 3))):
+            self._join_at((here + 1 + int(self.rng.integers(max(1, room - 1)))) % _SPACE.size)
+        self.run(float(self.rng.choice([0.05, 0.3, 0.6, 1.2])))
+        if address in self.nodes and self._may_fail():
+            self._faults.append(self.now)
+            self._die(address)
+            for _ in range(3):
+                up = self._up()
+                self.publish(up[int(self.rng.integers(len(up)))])
+
+    def _die(self, address: str) -> None:
+        """A death, perhaps with the disk; perhaps it is started again."""
         disk = bool(self.rng.random() < 0.8)
         self.kill(address, disk)
         if self.rng.random() < 0.7:

@@ -399,8 +399,8 @@ class RendezvousNode:
                 return reply.done()
             case PassStates(_, _, states):
                 return reply.done(self.keys.merge_states(states))
-            case Hold(_, epoch, records):
-                return reply.done(self.keeper.hold(sender, epoch, records))
+            case Hold():
+                return reply.done(self.keeper.hold(sender, message))
             case ReleaseAll(_, epoch):
                 self.keeper.release_all(sender, epoch)
                 return reply.done()

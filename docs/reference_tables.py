@@ -8,6 +8,7 @@ They are Sphinx directives, so that no page of this kind can be out of date:
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -61,6 +62,7 @@ def _row(parameter: Any, context: Any) -> str:
         help = getattr(parameter, "help", None) or ""
     else:
         names, help = record
+    names = re.sub(r" <[\w\[\]]+>", "", names)  # the types of arguments
     cells = (text.replace("|", "\\|") for text in (names, " ".join(help.split())))
     return "| `{}` | {} |".format(*cells)
 

@@ -53,7 +53,7 @@ async def start(
     tls = server_context(config.tls)
     security = Security(config, schema, lines)
     table = routing_table(config, schema)
-    most, fewer = room_for(config.connections.most)
+    most, fewer = room_for(config.connections.max)
     if fewer:
         lines.warning("file limit", reason=fewer)
     log = _open(config, schema, lines)
@@ -75,7 +75,7 @@ async def start(
             executor=builder,
         )
         _load(core, log, stored, config, lines, place)
-        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.patience / 1e6)
+        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.drain_timeout / 1e6)
         async with BrokerNode(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry

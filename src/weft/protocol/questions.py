@@ -116,6 +116,14 @@ class AskWhy(_Asked, frozen=True, tag="why"):
     number: AnySub | None = None
 
 
+class AskRules(_Asked, frozen=True, tag="rules"):
+    """What a principal may do, and whether it may subscribe to a filter or publish an event; by default oneself."""
+
+    principal: _Name = ""
+    filter: _Text = ""
+    event: msgspec.Raw | None = None  # as in `Publish`
+
+
 class AskMatches(_Asked, frozen=True, tag="matches"):
     """How many recent events of a broker match each filter, what attributes they have, and whether it has a session.
 
@@ -154,7 +162,7 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
 Operation = Disconnect | DetachLink | ChangeSubscription
 NetworkQuestion = AskOverlay | AskSummary | AskReach
-AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskMatches | Operation
+AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -280,7 +288,7 @@ class OrderList(_Told, frozen=True, tag="order"):
 
 
 class RelatedList(_Told, frozen=True, tag="related"):
-    """Subscriptions that are related to a filter; the first page says what neighbours would be sent."""
+    """Subscriptions that are related to a filter; the last page says what each neighbour would be sent."""
 
     rows: tuple[RelatedSubscription, ...]
     seen: int = 0  # subscriptions that were compared
@@ -367,6 +375,21 @@ class WhyReport(_Told, frozen=True, tag="why"):
         return not self.findings
 
 
+class RulesReport(_Told, frozen=True, tag="rules"):
+    """The rules of a principal; None stands for anything. `subscribe_problem` and `publish_problem` say why not."""
+
+    principal: str
+    subscribe: tuple[str, ...] | None
+    publish: tuple[str, ...] | None
+    further: tuple[str, ...]
+    own: bool  # whether the principal has rules of its own, and not those of everybody else
+    principals: tuple[str, ...] = ()  # some that have rules of their own, for those who may see them
+    subscribe_problem: str = ""
+    publish_problem: str = ""
+    nearest: str = ""  # the rule that is nearest to the filter
+    read: bool | None = None  # whether the event may be delivered to the principal
+
+
 class MatchCount(msgspec.Struct, frozen=True):
     """How many events match a filter, and when the newest of them was stored (UTC microseconds)."""
 
@@ -391,7 +414,15 @@ class OperationDone(_Told, frozen=True, tag="done"):
 
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
 AnyAnswer = (
-    ListAnswer | FoundEvents | BrokerSummary | BrokerReach | FilterTrace | WhyReport | RecentMatches | OperationDone
+    ListAnswer
+    | FoundEvents
+    | BrokerSummary
+    | BrokerReach
+    | FilterTrace
+    | WhyReport
+    | RulesReport
+    | RecentMatches
+    | OperationDone
 )
 
 # -- as bytes -------------------------------------------------------------------------------------------------

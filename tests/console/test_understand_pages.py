@@ -134,7 +134,7 @@ def test_the_forest_of_the_broker_is_read_level_by_level(local, tab):
     page = tab(local, "/orders/live")
     settled(page, "magnitude >= 5")
     assert "magnitude >= 6" not in page.text()
-    page.page.get_by_role("button", name="Open magnitude >= 5").press("Enter")
+    page.page.get_by_role("button", name="1 filter below magnitude >= 5").press("Enter")
     page.see("magnitude >= 6 AND depth < 70")
     page.see("U+202E")
 
@@ -256,7 +256,7 @@ def test_a_folder_without_recordings_says_what_to_do(tab, tmp_path: Path):
         page.go("/ring")
         settled(page, "There is no recorded ring")
         page.go("/orders/live")
-        settled(page, "Nobody subscribes here")
+        settled(page, "No client of this broker subscribes to anything")
         page.go("/orders?n=0")
         settled(page, "No filters yet")
         page.go("/space?n=0")

@@ -7,12 +7,10 @@ from typing import Any
 
 import msgspec
 
-from weft.console.page import ConsoleCall, ConsolePage, get, post
+from weft.console.page import ConsoleCall, ConsolePage, post
 from weft.console.views.filter_steps import MOST_FILTERS, FilterSource
 from weft.console.views.orders import OrdersRequest, orders_view
 from weft.console.views.space import SpaceRequest, space_view
-
-MOST_NODES = 200
 
 
 class LivePlane(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,22 +69,10 @@ async def live_source(call: ConsoleCall, source: FilterSource) -> FilterSource:
     return msgspec.structs.replace(source, rules="\n".join(rules) or "# no subscriptions")
 
 
-async def live_order(call: ConsoleCall) -> Any:
-    """The filters directly below a node of the broker's own forest; without a node, the roots."""
-    node = call.query.get("node", "")
-    rows = []
-    broker = call.query.get("broker", "")
-    async for each in call.client.client.order(int(node) if node.isdecimal() else None, broker=broker):
-        rows.append(msgspec.to_builtins(each))
-        if len(rows) >= MOST_NODES:
-            break
-    return {"nodes": rows, "most": MOST_NODES}
-
-
 PAGE = ConsolePage(
     "orders",
     "Orders",
     "Understand",
     "Covering orders side by side: posets and forests, forwards sets, merging",
-    (post("/orders", orders), get("/orders/live", live_order, "node", "broker")),
+    (post("/orders", orders),),
 )

@@ -1,6 +1,7 @@
 // Covering orders side by side, and the forest of the broker itself.
-import {html, plural, shown, useApi, useParam, useState, query, api, Link} from "../lib.js";
-import {Empty, Picture, Table, Trouble} from "../parts.js";
+import {html, plural, shown, useApi, useParam, useState, Link} from "../lib.js";
+import {Picture, Table, Trouble} from "../parts.js";
+import {Level} from "./brokers.js";
 import {Boxes} from "../canvas.js";
 import {FilterBox} from "../forms.js";
 import {Badges, Num, Steps, filters, none, num, percent, some, useSource} from "../lab.js";
@@ -38,17 +39,9 @@ function Lab() {
       <h2>Merging of the root set</h2><div class="columns"><div><${Mergers} of=${data.merging.perfect} title="Perfect" roots=${data.merging.roots}/></div><div><${Mergers} of=${data.merging.imperfect} title=${`Imperfect, up to ${percent(data.merging.budget)} of the domain`} roots=${data.merging.roots}/></div></div>`}`;
 }
 
-function Branch({node, level, broker}) {
-  const [below, set] = useState(null), [error, fail] = useState(null);
-  const open = async () => { if (below) { set(null); return; } try { set((await api("/orders/live" + query({node: node.node, broker}))).nodes); fail(null); } catch (e) { fail(e); } };
-  return html`<li role="treeitem" aria-expanded=${node.children ? !!below : undefined} aria-level=${level}>${node.children ? html`<button class="twist" onClick=${open} aria-label=${`${below ? "Close" : "Open"} ${shown(node.filter)}`}>${below ? "▾" : "▸"}</button>` : html`<span class="twist"></span>`} <code>${shown(node.filter)}</code> <span class="dim">${plural(node.holders, "subscription")}${node.size > 1 ? `, ${plural(node.size - 1, "filter")} below` : ""}</span>
-    ${error && html`<${Trouble} error=${error}/>`}${below && html`<ul role="group">${below.map(n => html`<${Branch} key=${n.node} node=${n} level=${level + 1} broker=${broker}/>`)}</ul>`}</li>`;
-}
 function Live() {
   const [broker] = useParam("broker");
-  const {data, error} = useApi("/orders/live" + query({broker}));
-  return html`<p>The covering order of the broker's own subscriptions, read level by level from its forest.</p><${Trouble} error=${error}/>
-    ${data && (data.nodes.length ? html`<ul class="tree" role="tree" aria-label="Filters of the broker">${data.nodes.map(n => html`<${Branch} key=${n.node} node=${n} level=${1} broker=${broker}/>`)}</ul>${data.nodes.length >= data.most ? html`<p class="dim">These are the first ${data.most} roots.</p>` : ""}` : html`<${Empty} title="Nobody subscribes here" command="weft sub 'magnitude >= 5'">Subscribe to something, and it appears here.<//>`)}`;
+  return html`<p>The covering order of the broker's own subscriptions, read level by level from its forest.</p><${Level} broker=${broker}/>`;
 }
 
 export default function Orders({rest}) {

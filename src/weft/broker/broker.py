@@ -543,6 +543,7 @@ class Core:
         parts, journal = self._parts, self._journal
         engine = engine_of(self.table)
         assumed = {"assumed": engine.assumed} if engine.assumed else {}  # events whose tests were used up
+        suppressed = {"suppressed": parts.matcher.suppressed} if parts.matcher.suppressed else {}  # by rates
         found = [*map(self._durable_status, parts.queues.all)]
         for session in parts.sessions.by_id.values():
             for queue in session.queues.values():
@@ -562,7 +563,7 @@ class Core:
             len(found),
             tuple(nlargest(queues, found, key=lambda each: (each.behind, each.open))),
             len(journal.groups),
-            {**self.counts, **self._moves.figures, **assumed},
+            {**self.counts, **self._moves.figures, **assumed, **suppressed},
             self.driver(),
             dict(engine.chosen),
         )

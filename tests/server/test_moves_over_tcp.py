@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -103,5 +104,32 @@ def test_the_command_line_moves_a_subscription() -> None:
             wrong = await asyncio.to_thread(CliRunner().invoke, app, ["sub", "--move-to", new])
             assert wrong.exit_code == 2
             assert "only a subscription with a --name" in wrong.output
+
+    run(body())
+
+
+def test_a_client_goes_on_without_a_broker_that_is_gone_and_gets_the_rest_when_it_is_back(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            b = await stack.enter_async_context(start(config("b", a="")))
+            b_at = str(b.addresses[0])
+            async with AsyncExitStack() as short:
+                a = await short.enter_async_context(start(config("a", tmp_path, b=b_at)))
+                await until(lambda: linked(a, b))
+                mover = await stack.enter_async_context(weft.connect(str(a.addresses[0]), name="mover"))
+                other = await stack.enter_async_context(weft.connect(b_at, name="other"))
+                mine = await mover.subscribe("x > 0", name="mine")
+                await mine.complete()
+                await other.publish({"x": 1})
+                await until(lambda: a.core.end > 1)
+            await asyncio.wait_for(mover.move(b_at, patience=0.3, abandon=True), LONG)
+            assert mover.address == b_at
+            assert mine.resets == 1, "nobody knows what is missing"
+            await mine.complete()
+            await asyncio.wait_for(mover.publish({"x": 2}), LONG)
+            assert await asyncio.wait_for(take(mine, 1), LONG) == [2]
+            again = await stack.enter_async_context(start(config("a", tmp_path, b=b_at)))
+            assert await asyncio.wait_for(take(mine, 1), LONG) == [1], "it is late"
+            await until(lambda: "mine" not in again.core._sessions.by_name)
 
     run(body())

@@ -35,6 +35,7 @@ from weft.protocol.messages import (
     SubNumber,
     Welcome,
     Whence,
+    Whereabouts,
     next_epoch,
 )
 
@@ -155,6 +156,8 @@ class ClientConnections:
     def whence(self, connection: Connection, message: Whence, now: Now) -> None:
         """Where the session of a client is, after its hello."""
         hello, connection.hello = connection.hello, None
+        if not isinstance(message, Whereabouts):
+            message = Whereabouts(message.session, message.home, message.hints)
         if hello is None:
             self.close(connection, "protocol", "a connection begins with one hello", now)
         else:
@@ -164,7 +167,7 @@ class ClientConnections:
         self._counts["hello refused"] += 1
         self.close(connection, "refused", str(error), now)
 
-    def _greet(self, connection: Connection, message: Hello, whence: Whence | None, now: Now) -> None:
+    def _greet(self, connection: Connection, message: Hello, whence: Whereabouts | None, now: Now) -> None:
         """Welcome a client that has shown who it is, ask other brokers for its session, or send it elsewhere."""
         if message.session and self.moves.greet(connection, message, whence, now):
             self._sessions.unauthenticated.pop(connection.id, None)

@@ -63,6 +63,7 @@ from weft.protocol.questions import (
     AskItems,
     AskOrder,
     AskOverlay,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskTrace,
@@ -76,12 +77,14 @@ from weft.protocol.questions import (
     ItemFacts,
     OrderNode,
     OverlayList,
+    RulesReport,
     SessionFacts,
     SubscriptionFacts,
     WhyReport,
 )
 from weft.protocol.status import BrokerStatus, broker_status
 
+_SILENCE = 30.0  # seconds without a word from a broker after which it is abandoned, if nothing else is said
 _FAIR = 64  # events after which other tasks get a turn
 
 
@@ -246,13 +249,18 @@ class Client:
         """
         return self._engine.is_over
 
-    async def move(self, address: str, *, patience: float | None = None) -> None:
+    async def move(self, address: str, *, patience: float | None = None, abandon: bool = False) -> None:
         """Go on at another broker of the same network, and lose nothing. Returns when everything is there.
 
         Named subscriptions take along what is not acknowledged: no event is lost, comes twice or out of order, and
         iterators just go on. A client with a name goes on publishing where it was. Subscriptions without a name begin
-        anew, and shared ones stay where they are. Raises ConnectError if the broker does not take the client, or not
-        within `patience` seconds; then the client is at its old broker.
+        anew, and shared ones stay where they are. The old connection goes on until the other broker has the session.
+        Raises ConnectError if the broker does not take the client, or not within `patience` seconds; then the client is
+        at its old broker.
+
+        With `abandon`, the client goes on without its old broker when that has been silent for `patience` seconds, 30
+        by default: `gaps` or `resets` of a subscription say that events may be missing. If the old broker comes back,
+        what it has is delivered late, and perhaps a second time.
 
         Cost: a few round trips between the brokers and a few commits, and as long as what is not acknowledged travels.
 
@@ -264,7 +272,11 @@ class Client:
         """
         if patience is not None and not patience > 0:
             raise OptionError(f"patience is a number of seconds above 0, not {patience!r}")
-        await self._engine.move(Address.parse(address), patience)
+        target = Address.parse(address)
+        if abandon:
+            await self._engine.move(target, None, _SILENCE if patience is None else patience)
+        else:
+            await self._engine.move(target, patience, None)
 
     # -- publishing ------------------------------------------------------------------------------------------
 
@@ -712,6 +724,33 @@ class Client:
         """
         question = AskWhy(session, None if number is None else SubNumber(number))
         return expected((await self.ask(question, broker=broker)).answer, WhyReport)
+
+    async def rules(
+        self,
+        principal: str = "",
+        *,
+        filter: AnyFilter | None = None,
+        event: Publishable | None = None,
+        broker: str = "",
+    ) -> RulesReport:
+        """What the access rules allow a principal, by default oneself.
+
+        With a filter or an event, it also says whether the principal may subscribe to the filter, and publish or read
+        the event. Needs the right `status` for the rules of others. Raises FilterError, AccessError or RequestError.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         found = await client.rules(filter="magnitude >= 5")
+        ...         return found.subscribe, found.subscribe_problem
+        >>> asyncio.run(main())
+        (None, '')
+        """
+        text = "" if filter is None else filter_text(filter)
+        question = AskRules(principal, text, None if event is None else outgoing(event).attributes)
+        return expected((await self.ask(question, broker=broker)).answer, RulesReport)
 
     # -- operation -------------------------------------------------------------------------------------------
 

@@ -282,7 +282,7 @@ class ClientEngine:
 
     # -- moving ----------------------------------------------------------------------------------------------
 
-    async def move(self, address: Address, patience: float | None) -> None:
+    async def move(self, address: Address, patience: float | None, abandon: float | None) -> None:
         """Move every session of this client to another broker. Raises why one of them could not be moved."""
         self._open_main()
         with self._lock:
@@ -293,7 +293,7 @@ class ClientEngine:
             self._moving.update(waiters)
         self._policy = replace(self._policy, addresses=(address, *self._policy.addresses))
         for driver in drivers:
-            driver.post(self._move, driver, address, patience)
+            driver.post(self._move, driver, address, patience, abandon)
         failures: list[WeftError] = []
         for waiter in waiters.values():
             try:
@@ -303,13 +303,13 @@ class ClientEngine:
         if failures:
             raise failures[0]
 
-    def _move(self, driver: SessionDriver, address: Address, patience: float | None) -> None:
+    def _move(self, driver: SessionDriver, address: Address, patience: float | None, abandon: float | None) -> None:
         """Without a name, everything is confirmed first: another broker would not know what is stored."""
         session = driver.session
         if not session.name and not session.is_settled and session.error is None:
-            driver.later(partial(self._move, driver, address, patience))
+            driver.later(partial(self._move, driver, address, patience, abandon))
         else:
-            driver.move(address, patience)
+            driver.move(address, patience, abandon)
 
     def _moved(self, driver: SessionDriver, error: WeftError | None) -> None:
         with self._lock:

@@ -280,6 +280,7 @@ class SyncClient(_Blocking[Client]):
     overlay = _blocking(Client.overlay)
     trace = _blocking(Client.trace)
     why = _blocking(Client.why)
+    rules = _blocking(Client.rules)
     disconnect = _blocking(Client.disconnect)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)

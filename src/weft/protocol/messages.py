@@ -35,7 +35,7 @@ Attempt = tuple[AnyOffset, Natural]  # a delivery: the offset of its event, and 
 VERSION = 2  # of this protocol; 1 had no attempts in `Nack`
 REPORTS = 3  # adds `AskStored`, `Revival`, ranges of any connection, `ReadHistory`, and lists
 QUESTIONS = 4  # adds `Question`
-MOVES = 4  # adds `Whence` and `HomeBroker`
+MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
 NEWEST = 4  # between clients and brokers
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
 
@@ -302,12 +302,31 @@ class Whence(Message, frozen=True, tag=26):
     hints: Annotated[tuple[str, ...], Meta(max_length=16)] = ()  # brokers that it has greeted since, the newest first
 
 
+class Whereabouts(Whence, frozen=True, tag=27):
+    """The same, and what a broker needs to know that was away in the meantime, or that is to go on without the old one.
+
+    A broker whose own session of this name is older than `home_epoch` has yet to learn that it has gone on elsewhere.
+    """
+
+    home_epoch: Natural = 0  # under which the home broker has welcomed it
+    abandon: Natural | None = None  # milliseconds without a word from the old broker after which to go on without it
+
+
 DeadMessage = ListDead | RetryDead | DropDead
 QuestionMessage = AskStatus | ReadHistory | Explain | Question
 InterestMessage = Subscribe | Replace | Unsubscribe | Advertise | Unadvertise
 ConsumerMessage = Ack | Nack | AskStored | DeadMessage
 ClientMessage = (
-    Hello | Whence | NewEpoch | Publish | InterestMessage | ConsumerMessage | QuestionMessage | Ping | Goodbye
+    Hello
+    | Whence
+    | Whereabouts
+    | NewEpoch
+    | Publish
+    | InterestMessage
+    | ConsumerMessage
+    | QuestionMessage
+    | Ping
+    | Goodbye
 )
 
 # -- from a broker --------------------------------------------------------------------------------

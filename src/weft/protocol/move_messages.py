@@ -1,8 +1,9 @@
 """The messages between two brokers about a session that moves from one to the other.
 
 They are the bodies of relays of the kind `RelayKind.MOVE`. The broker to which the client has come asks, the old one
-answers. `MovedSession`, `MoveFlush` and `MoveEnd` are markers: nothing that was sent before one of them on its way is
-learnt, stored or delivered after it. All others could come by any way. Every message may be lost, and come twice.
+answers. `MovedSession`, `MoveFlush`, `MoveEnd` and `MoveClaim` are markers: nothing that was sent before one of them on
+its way is learnt, stored or delivered after it. All others could come by any way. Every message may be lost, and come
+twice.
 """
 
 from __future__ import annotations
@@ -165,6 +166,13 @@ class MoveUnknown(MoveMessage, frozen=True, tag=12):
     """To the new broker: the log that had the session is lost. It keeps what it has; the rest is a gap."""
 
 
+class MoveClaim(MoveMessage, frozen=True, tag=13):
+    """To the old broker, a marker: the session has gone on without you; cut it off, and hand over what it has.
+
+    It is answered with `MoveEnd`. What is pulled then comes late, behind newer events.
+    """
+
+
 AnyMove = (
     MoveInvite
     | MoveRequest
@@ -178,6 +186,7 @@ AnyMove = (
     | MoveElsewhere
     | MoveRefused
     | MoveUnknown
+    | MoveClaim
 )
 
 _encode = msgspec.msgpack.Encoder().encode

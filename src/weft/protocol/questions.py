@@ -94,6 +94,10 @@ class AskSummary(_Asked, frozen=True, tag="summary"):
     """A broker in short."""
 
 
+class AskReach(_Asked, frozen=True, tag="reach"):
+    """To how many other brokers the one that is asked is linked. It needs no right."""
+
+
 class AskTrace(_Asked, frozen=True, tag="trace"):
     """The truth of each part of a subscription's filter for an event; without a number, of the session's first."""
 
@@ -110,6 +114,14 @@ class AskWhy(_Asked, frozen=True, tag="why"):
 
     session: _Name
     number: AnySub | None = None
+
+
+class AskRules(_Asked, frozen=True, tag="rules"):
+    """What a principal may do, and whether it may subscribe to a filter or publish an event; by default oneself."""
+
+    principal: _Name = ""
+    filter: _Text = ""
+    event: msgspec.Raw | None = None  # as in `Publish`
 
 
 class AskMatches(_Asked, frozen=True, tag="matches"):
@@ -149,7 +161,8 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
 
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
 Operation = Disconnect | DetachLink | ChangeSubscription
-AnyQuestion = ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | Operation
+NetworkQuestion = AskOverlay | AskSummary | AskReach
+AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -314,6 +327,12 @@ class BrokerSummary(_Told, frozen=True, tag="summary"):
     problem: str = ""
 
 
+class BrokerReach(_Told, frozen=True, tag="reach"):
+    """A broker without neighbours has every event in its own log; others have what somebody there subscribed to."""
+
+    neighbours: int
+
+
 class OverlayList(_Told, frozen=True, tag="overlay"):
     """The brokers of a network, each after the one before it; the first is the one that was asked."""
 
@@ -356,6 +375,21 @@ class WhyReport(_Told, frozen=True, tag="why"):
         return not self.findings
 
 
+class RulesReport(_Told, frozen=True, tag="rules"):
+    """The rules of a principal; None stands for anything. `subscribe_problem` and `publish_problem` say why not."""
+
+    principal: str
+    subscribe: tuple[str, ...] | None
+    publish: tuple[str, ...] | None
+    further: tuple[str, ...]
+    own: bool  # whether the principal has rules of its own, and not those of everybody else
+    principals: tuple[str, ...] = ()  # some that have rules of their own, for those who may see them
+    subscribe_problem: str = ""
+    publish_problem: str = ""
+    nearest: str = ""  # the rule that is nearest to the filter
+    read: bool | None = None  # whether the event may be delivered to the principal
+
+
 class MatchCount(msgspec.Struct, frozen=True):
     """How many events match a filter, and when the newest of them was stored (UTC microseconds)."""
 
@@ -379,7 +413,17 @@ class OperationDone(_Told, frozen=True, tag="done"):
 
 
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
-AnyAnswer = ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RecentMatches | OperationDone
+AnyAnswer = (
+    ListAnswer
+    | FoundEvents
+    | BrokerSummary
+    | BrokerReach
+    | FilterTrace
+    | WhyReport
+    | RulesReport
+    | RecentMatches
+    | OperationDone
+)
 
 # -- as bytes -------------------------------------------------------------------------------------------------
 

@@ -37,13 +37,13 @@ class AuthConfig:
     audience: str = ""  # the name under which tokens know this broker
     issuer: str = ""  # who must have issued a token
     leeway: Duration = 10_000_000  # by which clocks may differ
-    longest: Duration = 0  # that a token may be valid; 0 is any time
+    max_lifetime: Duration = 0  # of a token; 0 is any time
     single_use: bool = False  # each token is accepted once
     certificates: Literal["off", "cn", "dns", "uri", "email"] = "off"  # which name of a certificate is the principal
     anonymous: bool = False  # let everybody in from other machines, without a name
     attempts: int = 5  # log-ins that an address may fail before it must wait
     first_wait: Duration = 1_000_000  # twice as long after each further failure
-    longest_wait: Duration = 300_000_000
+    max_wait: Duration = 300_000_000
 
     @property
     def is_on(self) -> bool:
@@ -107,9 +107,9 @@ class LinkConfig:
 class ConnectionConfig:
     """`[connections]`: all connections together; what one client may do is in `[limits]`."""
 
-    most: int = 10_000
+    max: int = 10_000
     backlog: Bytes = 8 << 20  # that waits for the log before publishers are no longer read
-    patience: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
+    drain_timeout: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +228,12 @@ def http_place(text: str, setting: str = "http") -> tuple[str, int]:
 _TIMES = ("backoff", "longest_backoff", "floors", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
 _SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
 SHORT = {"model": "model.name"}  # `model = "mics"` is a model without further options
+RENAMED = {  # settings that had another name; the old one is accepted, with a note
+    "auth.longest": "auth.max_lifetime",
+    "auth.longest_wait": "auth.max_wait",
+    "connections.most": "connections.max",
+    "connections.patience": "connections.drain_timeout",
+}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}
 
 
@@ -235,4 +241,4 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, SHORT)
+    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)

@@ -59,7 +59,7 @@ def room_for(connections: int) -> tuple[int, str]:
     fewer = max(1, most - SPARE)
     return fewer, (
         f"this process may open {most:,} files, enough for {fewer:,} connections; for {connections:,} raise the limit "
-        f"to {wanted:,} (ulimit -Hn, or LimitNOFILE= in a systemd unit), or lower connections.most"
+        f"to {wanted:,} (ulimit -Hn, or LimitNOFILE= in a systemd unit), or lower connections.max"
     )
 
 

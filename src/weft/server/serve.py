@@ -56,7 +56,7 @@ async def start(
     security = Security(config, schema, lines)
     predicates = filter_predicates(config.predicates, config.taxonomy)
     table = routing_table(config, schema)
-    most, fewer = room_for(config.connections.most)
+    most, fewer = room_for(config.connections.max)
     if fewer:
         lines.warning("file limit", reason=fewer)
     log = _open(config, schema, lines)
@@ -79,7 +79,7 @@ async def start(
             executor=builder,
         )
         _load(core, log, stored, config, lines, place)
-        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.patience / 1e6)
+        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.drain_timeout / 1e6)
         async with BrokerNode(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry

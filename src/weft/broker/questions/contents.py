@@ -6,7 +6,10 @@ belongs to it, and everything with the right `status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from weft.algebra.box import NormalForm
 from weft.algebra.bulk import columns_of_texts
@@ -20,7 +23,7 @@ from weft.broker.questions.listings import ListProgress, ListStep, MakePage
 from weft.broker.queue import Queue
 from weft.broker.sessions import ClientSubscription, Session
 from weft.broker.transient_queue import TransientQueue
-from weft.errors import EventError, FilterError
+from weft.errors import AccessError, EventError, FilterError
 from weft.language.ast import Filter
 from weft.language.lexer import is_longer
 from weft.language.trace import trace
@@ -33,6 +36,7 @@ from weft.protocol.questions import (
     AskItems,
     AskOrder,
     AskRelated,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskTrace,
@@ -44,6 +48,7 @@ from weft.protocol.questions import (
     RelatedList,
     RelatedSubscription,
     Relationship,
+    RulesReport,
     SessionFacts,
     SubscriptionFacts,
     WouldSend,
@@ -209,12 +214,54 @@ class Contents:
             raise RefusalError("unknown", f"the session {session.name!r} has no subscription{which}")
         if len(question.event) > MOST_EVENT or len(sub.text) > _MOST_TRACED:
             raise RefusalError("event", f"an event has at most {MOST_EVENT:,} bytes here, a filter {_MOST_TRACED:,}")
-        try:
-            attributes, _, _ = self._decoder.admit(Publish(0, question.event), self._journal.at)
-        except EventError as error:
-            raise RefusalError("event", str(error)) from None
+        attributes = self._event(question.event)
         found = trace(self._parse(sub.text), attributes).to_dict()
         return FilterTrace(session.name, sub.number, trace_part(found, [MOST_ROWS]))
+
+    def rules(self, principal: str, question: AskRules) -> RulesReport:
+        """What a principal may do. Raises RefusalError, FilterError, or AccessError for another one's rules."""
+        whose, sees_all = question.principal or principal, self.sees_all(principal)
+        if whose != principal:
+            self._access.of(principal).check("status")
+        grant, rules = self._access.of(whose), self._access.rules
+        rights = grant.rights
+        problem, nearest, unpublished, read = "", "", "", None
+        if question.filter:
+            if is_longer(question.filter, _MOST_TRACED):
+                raise RefusalError("filter", f"a filter that is compared has at most {_MOST_TRACED:,} bytes")
+            try:
+                grant.check_subscribe(self._parse(question.filter))
+            except AccessError as error:
+                problem, _, nearest = str(error).partition("; the nearest rule is ")
+        if question.event is not None:
+            attributes = self._event(question.event)
+            read = grant.may_read(attributes)
+            try:
+                grant.check_publish(attributes)
+            except AccessError as error:
+                unpublished = str(error)
+        return RulesReport(
+            whose,
+            None if rights.subscribe is None else rights.subscribe[:MOST_ROWS],
+            None if rights.publish is None else rights.publish[:MOST_ROWS],
+            tuple(sorted(rights.further)),
+            whose in rules.grants,
+            tuple(rules.principals())[:MOST_ROWS] if sees_all else (),
+            problem,
+            unpublished,
+            nearest,
+            read,
+        )
+
+    def _event(self, event: msgspec.Raw) -> Mapping[str, Any]:
+        """The attributes of an event that somebody asks about. Raises RefusalError."""
+        if len(event) > MOST_EVENT:
+            raise RefusalError("event", f"an event has at most {MOST_EVENT:,} bytes here")
+        try:
+            attributes, _, _ = self._decoder.admit(Publish(0, event), self._journal.at)
+        except EventError as error:
+            raise RefusalError("event", str(error)) from None
+        return attributes
 
     # -- items of links -----------------------------------------------------------------------------------
 

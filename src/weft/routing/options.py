@@ -272,6 +272,8 @@ def table_with(
 def _local(options: ModelOptions, schema: Schema | None) -> dict[str, Local]:
     from weft.routing.local_forest import ForestLocal, MergedLocal
 
+    if options.name in ("mics", "dls"):
+        schema = None  # cells are of events as they are
     match options.local:
         case "forest":
             return {"local": ForestLocal(schema)}

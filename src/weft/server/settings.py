@@ -57,7 +57,7 @@ def load(  # noqa: PLR0913, PLR0917 - the sources of settings
     renamed: Mapping[str, str] | None = None,
     short: Mapping[str, str] | None = None,
 ) -> Loaded[C]:
-    """The default with everything that was given. Old names in `renamed`, and `short` ones, are accepted. Raises OptionError."""
+    """The default with everything that was given. Also by names in `renamed`, `short`. Raises OptionError."""
     reader = _Reader(default, units, renamed, short)
     if file is not None:
         reader.take(_read(file), SettingSource(str(file), file.parent))

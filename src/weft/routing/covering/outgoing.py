@@ -167,7 +167,7 @@ class LinkCovers:
     def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
         """Find witnesses; returns the links for which there is none."""
         index, nodes = self._root_index.index, self._root_index.nodes
-        rows = index.around_tagged(spans, exact, tag_of(mask))
+        rows = (index.around(spans, exact) or []) if self._every else index.around_tagged(spans, exact, tag_of(mask))
         compared, budget, left = 0, Budget(LIMITS.steps // _SEARCHES), mask
         for row in reversed(rows):  # a row that certainly suffices comes last
             witness = nodes[row]

@@ -288,7 +288,7 @@ class OrderList(_Told, frozen=True, tag="order"):
 
 
 class RelatedList(_Told, frozen=True, tag="related"):
-    """Subscriptions that are related to a filter; the first page says what neighbours would be sent."""
+    """Subscriptions that are related to a filter; the last page says what each neighbour would be sent."""
 
     rows: tuple[RelatedSubscription, ...]
     seen: int = 0  # subscriptions that were compared

@@ -3,7 +3,8 @@
 The brokers are `weft.network.cores`: cores, their drivers, logs in memory and the codec. The clients are the sessions
 of the client library. A frame between brokers takes the delay of its link and the time that the receiving broker needs,
 as on light brokers; a client is beside its broker, and storing takes no time. A client that moves loses its connection
-when it leaves, and asks for its session at the target when it arrives there (`ClientSession.move`).
+when it leaves, or keeps it until the cut, and asks for its session at the target when it arrives there
+(`ClientSession.move`).
 
 What a hand-over costs is counted as on light brokers: messages about the move, and updates of interest that they cause.
 Frames that say how far a broker is (`LinkProgress`) are not signals.
@@ -11,10 +12,10 @@ Frames that say how far a broker is (`LinkProgress`) are not signals.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,7 +32,7 @@ from weft.network.cores import START, BrokerNetwork, LinkEnd, MemoryBroker
 from weft.protocol.addresses import Address
 from weft.protocol.codec import broker_messages, encode
 from weft.protocol.link_messages import ABOUT, LinkEvents, LinkRelay, LinkUpdate, RelayKind
-from weft.protocol.messages import Advertise, Deliver, SubNumber
+from weft.protocol.messages import Advertise, ClientMessage, Deliver, SubNumber
 from weft.protocol.move_messages import (
     MoveChunk,
     MoveDone,
@@ -74,6 +75,13 @@ _MOVES: dict[type[MoveMessage], tuple[Phase, str, str]] = {  # phase, kind, and 
 }
 
 
+class OpenConnection(NamedTuple):
+    """A connection of a client, as its broker knows it."""
+
+    broker: str
+    id: ConnectionId
+
+
 class CoreLine:
     """Drives a client session: it only obeys the session's effects. `noticed` gets everything else."""
 
@@ -81,8 +89,9 @@ class CoreLine:
         self._world, self._noticed = world, noticed
         policy = ConnectionPolicy((_address(at),), heartbeat=_HEARTBEAT)
         self.session = ClientSession(name, policy, draw=lambda: 0.5)
-        self._connection: ConnectionId | None = None  # as its broker knows it
-        self._broker = ""
+        self._dialling: set[int] = set()
+        self._open: dict[int, OpenConnection] = {}  # by the numbers of the session
+        self._broken: int | None = None  # a connection of which the client does not know yet that it is gone
         self._timer: Scheduled | None = None
 
     def start(self) -> None:
@@ -90,18 +99,21 @@ class CoreLine:
         self.perform(self.session.start(self._world.engine.now))
 
     def move(self, at: int) -> None:
-        """Go on at another broker."""
-        self.perform(self.session.move(_address(at), self._world.engine.now))
+        """Go on at another broker. A client that has lost its connection notices it now."""
+        now = self._world.engine.now
+        self.perform(self.session.move(_address(at), now))
+        if self._broken is not None:
+            self.perform(self.session.closed(self._broken, now))
+            self._broken = None
 
     def leave(self) -> None:
         """End the session, with what it has at its broker."""
         self.perform(self.session.close(self._world.engine.now, _DAY))
 
     def cut(self) -> None:
-        """The connection is lost. The broker notices it; the client, when it moves."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._world.touch(self._broker, lambda at: at.cut(connection))
+        """The connection is lost. The broker notices it at once; the client, when it moves."""
+        self._broken = self.session.connection
+        self._hang_up(self._broken)
 
     def perform(self, some: list[effects.SessionEffect]) -> None:
         """Carry effects out, in order, and send what there is to send."""
@@ -109,10 +121,13 @@ class CoreLine:
         for effect in some:
             match effect:
                 case effects.Dial(number, address):
-                    self.cut()
+                    self._dialling.add(number)
                     engine.after(0, partial(self._dialled, number, address))
-                case effects.HangUp():
-                    self.cut()
+                case effects.Greet(number, messages):
+                    self._send(number, messages)
+                case effects.HangUp(number):
+                    self._dialling.discard(number)
+                    self._hang_up(number)
                 case effects.WakeAt(at):
                     if self._timer is not None:
                         self._timer.cancel()
@@ -123,19 +138,28 @@ class CoreLine:
 
     def flush(self) -> None:
         """Send what there is to send."""
-        connection = self._connection
-        if connection is not None and (messages := self.session.take()):
-            self._world.touch(self._broker, lambda at: at.read(connection, encode(messages)))
+        if self.session.connection in self._open and (messages := self.session.take()):
+            self._send(self.session.connection, messages)
+
+    def _send(self, number: int, messages: Sequence[ClientMessage]) -> None:
+        there = self._open[number]
+        self._world.touch(there.broker, lambda at: at.read(there.id, encode(messages)))
+
+    def _hang_up(self, number: int) -> None:
+        there = self._open.pop(number, None)
+        if there is not None:
+            self._world.touch(there.broker, lambda at: at.cut(there.id))
 
     def _wake(self) -> None:
         self._timer = None
         self.perform(self.session.tick(self._world.engine.now))
 
     def _dialled(self, number: int, address: Address) -> None:
-        if number != self.session.connection:
+        if number not in self._dialling:
             return
-        connection = ConnectionId(f"{self.session.name}-{next(self._world.connections)}")
-        self._connection, self._broker = connection, address.host
+        self._dialling.discard(number)
+        there = OpenConnection(address.host, ConnectionId(f"{self.session.name}-{next(self._world.connections)}"))
+        self._open[number] = there
         reader = broker_messages()
 
         def receive(messages: list[Outgoing] | None) -> None:
@@ -143,16 +167,16 @@ class CoreLine:
             self._world.engine.after(0, lambda: arrived(data))
 
         def arrived(data: bytes | None) -> None:
-            if connection != self._connection:
+            if self._open.get(number) is not there:
                 return
             now = self._world.engine.now
             if data is None:
-                self._connection = None
+                del self._open[number]
                 self.perform(self.session.closed(number, now))
             else:
                 self.perform(self.session.received(number, reader.feed(data), now))
 
-        self._world.touch(self._broker, lambda at: at.connect(connection, receiver=receive))
+        self._world.touch(there.broker, lambda at: at.connect(there.id, receiver=receive))
         self.perform(self.session.opened(number, self._world.engine.now))
 
 
@@ -205,17 +229,30 @@ class CoreClient(Mobile):
     def _arrived(self, messages: list[Deliver]) -> None:
         """Show events to the application, which acknowledges each at once."""
         self._inbox.put(messages)
-        while (message := self._inbox.pop()) is not None:
+        while (message := self._next()) is not None:
             self.receive(msgspec.msgpack.decode(message.payload, type=MobileEvent))
             self._inbox.ack(message.offset)
-        self._inbox.settle(self._state.book)
+
+    def _next(self) -> Deliver | None:
+        """The next event; decisions are entered into the book when there is none, or as soon as one waits for that."""
+        message = self._inbox.pop()
+        if message is None:
+            self._inbox.settle(self._state.book)
+            message = self._inbox.pop()
+        return message
 
 
 class CoreWorld(ScriptedWorld):
-    """A run of a script on real brokers, with Weft's own protocol."""
+    """A run of a script on real brokers, with Weft's own protocol.
 
-    def __init__(self, tree: BrokerTree, script: Script, watch: Watch | None = None) -> None:
+    With `make_first`, a client keeps its connection to the source until the target has its session.
+    """
+
+    def __init__(
+        self, tree: BrokerTree, script: Script, watch: Watch | None = None, *, make_first: bool = False
+    ) -> None:
         super().__init__(tree, script, watch)
+        self._make_first = make_first
         ids, names = count(1), [broker(at) for at in range(tree.size)]
         self.network = BrokerNetwork(
             *names, carry=self._carry, recorded=False, draw=lambda: next(ids), limits=_LIMITS, advertised=True
@@ -265,10 +302,9 @@ class CoreWorld(ScriptedWorld):
             self.engine.run(until=self.engine.now + _SLICE)
 
     def depart(self, handover: ClientHandover) -> None:
-        """The client loses its connection, and arrives when the script says."""
-        client = self.clients[handover.client.name]
-        with self.acting(handover, Phase.SYNCHRONISE):
-            client.line.cut()
+        """The client loses its connection, or keeps it, and arrives when the script says."""
+        if not self._make_first:
+            self.clients[handover.client.name].line.cut()
         self.schedule_arrival(handover)
 
     def arrive(self, handover: ClientHandover) -> None:
@@ -336,6 +372,8 @@ class CoreWorld(ScriptedWorld):
             handover = self._handover(move)
             if isinstance(move, MoveEnd) and not handover.client.spec.publishes:
                 group = ""
+            if isinstance(move, MoveEnd) and here == handover.source and self._make_first and handover.cut < 0:
+                handover.cut = self.engine.now
             if isinstance(move, MoveChunk) and here == handover.source:
                 handover.transferred += len(move.events)
             elif isinstance(move, MoveFinish) and here == handover.target and handover.finished < 0:

@@ -110,7 +110,8 @@ PROTOCOLS: dict[str, ProtocolInfo] = {
     "proxy": ProtocolInfo(Proxy, "publisher: the first broker publishes", True),
     "weft": ProtocolInfo(WeftMove, "Weft's own, break-before-make", True, CostRow.ACYCLIC),
     "weft-make": ProtocolInfo(WeftMoveMake, "Weft's own, make-before-break", True, CostRow.ACYCLIC),
-    "weft-cores": ProtocolInfo(WeftMove, "Weft's own, real brokers and clients", True, CostRow.ACYCLIC, real=True),
+    "weft-cores": ProtocolInfo(WeftMove, "weft, on real brokers", True, CostRow.ACYCLIC, real=True),
+    "weft-make-cores": ProtocolInfo(WeftMoveMake, "weft-make, on real brokers", True, CostRow.ACYCLIC, real=True),
 }
 
 THESIS = tuple(
@@ -207,7 +208,11 @@ def run_world(
     """The same, and the world at its end."""
     info = PROTOCOLS[name]
     check_fit(info.kind, name, tree, script)
-    world = CoreWorld(tree, script, watch) if info.real else LightWorld(tree, script, info.kind, watch)
+    world: LightWorld | CoreWorld
+    if info.real:
+        world = CoreWorld(tree, script, watch, make_first=info.kind is WeftMoveMake)
+    else:
+        world = LightWorld(tree, script, info.kind, watch)
     world.run()
     outcome = outcome_of(name, world.trace, world.handovers, by_kind=info.kind.cyclic)
     outcome.duplicates = sum(client.duplicates for client in world.clients.values())

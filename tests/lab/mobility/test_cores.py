@@ -20,16 +20,17 @@ from weftlab.mobility.world import Phase
 SMALL = NetworkSettings(areas=2, routers=4)
 
 
-def both(settings: ScriptSettings, seed: int) -> tuple[MobilityOutcome, MobilityOutcome]:
+def both(settings: ScriptSettings, seed: int, name: str = "weft") -> tuple[MobilityOutcome, MobilityOutcome]:
     scene = prepared(SMALL, settings, seed)
-    real, light = (RUNNERS[name](*scene, None) for name in ("weft-cores", "weft"))
+    real, light = (RUNNERS[each](*scene, None) for each in (f"{name}-cores", name))
     return real, light
 
 
+@pytest.mark.parametrize("name", ["weft", "weft-make"])
 @pytest.mark.parametrize("movers", Movers)
 @pytest.mark.parametrize("alike", [True, False])
-def test_real_brokers_agree_with_light_ones_on_what_is_delivered(movers: Movers, alike: bool) -> None:
-    real, light = both(busy(moves=15, movers=movers, alike=alike), 7)
+def test_real_brokers_agree_with_light_ones_on_what_is_delivered(name: str, movers: Movers, alike: bool) -> None:
+    real, light = both(busy(moves=15, movers=movers, alike=alike), 7, name)
     assert real.delivered == light.delivered
     assert (real.lost, real.unfinished, real.duplicates, real.disordered, real.unsafe_notices) == (0, 0, 0, 0, 0)
     assert real.moves == light.moves == 15
@@ -41,6 +42,12 @@ def test_the_thesis_settings_play_on_real_brokers() -> None:
     real, light = both(settings, 3)
     assert real.delivered == light.delivered
     assert real.updated == light.updated
+
+
+def test_a_client_that_keeps_its_connection_is_interrupted_for_a_shorter_time() -> None:
+    scene = prepared(SMALL, busy(moves=15), 7)
+    broken, made = (RUNNERS[name](*scene, None).mean("pauses") for name in ("weft-cores", "weft-make-cores"))
+    assert 0 < made < broken / 2
 
 
 def test_every_update_has_the_hand_over_that_caused_it() -> None:

@@ -66,10 +66,11 @@ _ROW = 12  # one that is
 _ITEM = 40  # an item of a link
 _COMPARED, _COLUMN = 64, 12  # subscriptions that are compared with a filter together, and each of them
 _PAIR = 90  # a subscription that is compared with a filter alone
+_WITNESS = 500  # what a neighbour would be sent
 _PLACED = 120  # one that is put into an order
-_COPIED = 100  # sessions that are listed in a microsecond
+_COPIED = 40  # sessions that are listed in a microsecond
 _TOGETHER = 500  # sessions that are passed over in one piece of work
-_LISTED = 50  # subscriptions of a session that are listed in a microsecond
+_LISTED = 25  # subscriptions of a session that are listed in a microsecond
 _MOST_ORDERED = 20_000  # subscriptions in an order
 _MOST_ORDERS = 4  # that are kept, so that several people can look at them
 _SHOWN = 200  # characters of an item in a sentence
@@ -307,12 +308,18 @@ class Contents:
             raise RefusalError("filter", f"a filter that is compared has at most {_MOST_TRACED:,} bytes")
         wanted = self._parse(question.filter)
         form = as_form(wanted, self._matcher.table.schema)
-        sends = tuple(self._would_send(peer, wanted) for peer in sorted(self._links.neighbours)[:_MOST_LINKS])
-        steps = self._related(principal, form, progress)
-        return steps, lambda rows, made: RelatedList(rows, made.seen, made.total, sends)
+        sends: list[WouldSend] = []
+        steps = self._related(principal, wanted, form, sends, progress)
+        return steps, lambda rows, made: RelatedList(rows, made.seen, made.total, tuple(sends))
 
-    def _related(self, principal: str, form: NormalForm, progress: ListProgress) -> Iterator[ListStep]:
+    def _related(
+        self, principal: str, wanted: Filter, form: NormalForm, sends: list[WouldSend], progress: ListProgress
+    ) -> Iterator[ListStep]:
         progress.total = len(self._matcher)
+        for peer in sorted(self._links.neighbours)[:_MOST_LINKS]:
+            if peer in self._links.neighbours:
+                sends.append(self._would_send(peer, wanted))
+                yield ListStep(_WITNESS)
         some: list[tuple[Session | None, ClientSubscription]] = []
         for each in self._visible(principal):
             if isinstance(each, int):

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 import weft
@@ -133,3 +134,42 @@ def test_a_client_goes_on_without_a_broker_that_is_gone_and_gets_the_rest_when_i
             await until(lambda: "mine" not in again.core._sessions.by_name)
 
     run(body())
+
+
+def test_an_operator_moves_a_session_and_its_client_follows() -> None:
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            a, b, c = await chain(stack)
+            await until(lambda: linked(a, b, c))
+            old, new = str(a.addresses[0]), str(c.addresses[0])
+            mover = await stack.enter_async_context(weft.connect(old, name="mover"))
+            mine = await mover.subscribe("x > 0", name="mine")
+            await mine.complete()
+            await mover.publish({"x": 1})
+            for name in ("mover", "mine"):
+                told = await command("sessions", "move", name, new, "--broker", old)
+                assert told.exit_code == 0, told.output
+                assert f"1 session asked to move to {new}" in told.output
+            await until(lambda: {"mover", "mine"} <= {*c.core._sessions.by_name})
+            await asyncio.wait_for(mover.publish({"x": 2}), LONG)
+            assert await asyncio.wait_for(take(mine, 2), LONG) == [1, 2]
+            await until(lambda: mover.address == new)
+            back = await command("sessions", "move", "--all", old, "--broker", new, "--json")
+            assert {*json.loads(back.stdout)["moving"]} == {"mover", "mine"}
+            await until(lambda: {"mover", "mine"} <= {*a.core._sessions.by_name})
+            for arguments, reason in (
+                (("unknown", new), "there is no session 'unknown' here"),
+                (("mine", old), "is at a already"),
+                (("mine", "weft://127.0.0.1:1"), "no broker at"),
+                (("mine",), "give the names of sessions"),
+            ):
+                refused = await command("sessions", "move", *arguments, "--broker", old)
+                assert refused.exit_code == 1
+                assert reason in " ".join(refused.output.split())
+            assert {"mover", "mine"} <= {*a.core._sessions.by_name}
+
+    run(body())
+
+
+async def command(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments])

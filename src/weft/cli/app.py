@@ -52,12 +52,12 @@ app.add_typer(ring, name="ring", help="Run brokers that form a ring, and show th
 app.add_typer(log, name="log", help="Inspect and maintain the durable log of a broker.")
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
+app.add_typer(sessions, name="sessions", help="Show the sessions of a broker, and move them to another one.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
 for command in (
     serve,
     gateway,
     status,
-    sessions,
     why,
     explain,
     search,

@@ -66,6 +66,7 @@ from weft.protocol.questions import (
     FilterTrace,
     ItemDirection,
     ItemFacts,
+    MoveSession,
     OrderNode,
     OverlayList,
     SessionFacts,
@@ -728,6 +729,30 @@ class Client:
         >>> asyncio.run(main())
         """
         await self.ask(Disconnect(session, reason), broker=broker)
+
+    async def move_session(self, session: str, address: str, *, broker: str = "") -> None:
+        """Let the broker at another address take a session over, with its client if it is connected. Needs `operate`.
+
+        Returns when that broker is asked to; `sessions` shows where the session is. Access and limits are checked at
+        that broker; if it does not take the session, nothing changes. Raises AccessError, ConnectError, or
+        RequestError if there is no such session, or the broker is not in the network.
+
+        Cost: two round trips, and one connection to the other broker.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="sensor-7") as client:
+        ...         try:
+        ...             await client.move_session("sensor-7", local.address)
+        ...         except RequestError as error:
+        ...             return str(error)
+        >>> asyncio.run(main())
+        'this broker has no name, so no session can leave it; give it one'
+        """
+        target = Address.parse(address)
+        to = await self._engine.name_at(target)
+        await self.ask(MoveSession(session, to, str(target)), broker=broker)
 
     async def detach(self, link: str, *, broker: str = "") -> None:
         """End a link, with everything that the neighbour wants; nobody waits for it any more. Needs `operate`.

@@ -279,6 +279,7 @@ class SyncClient(_Blocking[Client]):
     trace = _blocking(Client.trace)
     why = _blocking(Client.why)
     disconnect = _blocking(Client.disconnect)
+    move_session = _blocking(Client.move_session)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
 

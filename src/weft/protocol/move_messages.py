@@ -155,7 +155,10 @@ class MoveElsewhere(MoveMessage, frozen=True, tag=10):
 
 
 class MoveRefused(MoveMessage, frozen=True, tag=11):
-    """To the new broker: not under this epoch. With the code "changed" it may ask again."""
+    """To the new broker: not under this epoch. With the code "changed" it may ask again.
+
+    To the old broker: the session that was asked for is not taken.
+    """
 
     code: str  # epoch, owner, changed, replaying, version, unreachable
     reason: str

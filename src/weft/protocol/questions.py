@@ -147,8 +147,17 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
     filter: _Text | None = None  # None ends it
 
 
+class MoveSession(_Asked, frozen=True, tag="move"):
+    """Let another broker of the network take a session over; its client is redirected."""
+
+    right: ClassVar[str] = "operate"
+    session: _Name
+    to: _Name  # the name of that broker
+    address: _Name  # where clients reach it
+
+
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession
 AnyQuestion = ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | Operation
 
 

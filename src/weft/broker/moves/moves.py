@@ -100,6 +100,7 @@ class Moves:
             Reaction.FILL: self._fill,
             Reaction.STORE: self._store,
             Reaction.CLOSE: self._close,
+            Reaction.RELEASE: self._release,
             Reaction.REMOVE: self._remove,
             Reaction.FOLLOW: self._follow,
             Reaction.KEEP: self._keep,
@@ -285,16 +286,19 @@ class Moves:
 
     def invite(self, name: str, broker: str, address: str, now: Now) -> None:
         """Ask another broker to take a session over; its client is redirected. Raises LocalProtocolError."""
+        if not self.name:
+            raise LocalProtocolError("this broker has no name, so no session can leave it; give it one")
         session = self._sessions.by_name.get(name)
         if session is None:
-            raise LocalProtocolError(f"there is no session {name!r} here; list sessions with `weft status`")
+            raise LocalProtocolError(f"there is no session {name!r} here; `weft sessions` lists all")
         here = self._sessions.connection_of(session)
-        if session.arrival is not None or session.cutting is not None:
+        if session.is_moving:
             raise LocalProtocolError(f"session {name!r} is moving already; wait until it has")
         if broker == self.name:
             raise LocalProtocolError(f"session {name!r} is at {broker} already")
         if not self._links.reach.path(broker):
-            raise LocalProtocolError(f"{broker} is not in the network of {self.name}; name a broker that is")
+            where = broker or "a broker without a name"
+            raise LocalProtocolError(f"{where} is not in the network of {self.name}; name a broker that is")
         if here is not None and here.version < MOVES:
             raise LocalProtocolError(f"the client of session {name!r} is too old to be moved; update it")
         session.invited_to = address
@@ -422,6 +426,15 @@ class Moves:
         final = message.code in ("epoch", "owner")  # somebody else has the session; otherwise it is where it was
         self._give_up(asking, "refused" if final else "unreachable", message.reason, now)
 
+    def _release(self, message: MoveRefused, source: str, now: Now) -> None:  # noqa: ARG002
+        self.departures.release(self._sessions.by_id[message.session], message, source)
+
+    def _not_taken(self, asking: Asking, source: str, code: str, reason: str, now: Now) -> None:
+        """This broker does not take a session that was described to it: the old one goes on with it."""
+        self._counts["moves refused here"] += 1
+        self._post(source, MoveRefused(asking.id, asking.epoch, code, reason), now)
+        self._give_up(asking, code, reason, now)
+
     def _give_up(self, asking: Asking, code: str, reason: str, now: Now) -> None:
         del self.asking[asking.id]
         if asking.client is not None:
@@ -440,13 +453,12 @@ class Moves:
         if len(parts) < message.parts:
             return
         if asking.owner != message.owner or asking.name != message.name or asking.name in self._sessions.by_name:
-            self._give_up(asking, "refused", f"session {asking.name!r} belongs to somebody else", now)
+            self._not_taken(asking, source, "refused", f"session {asking.name!r} belongs to somebody else", now)
             return
         try:
             self.arrivals.install(parts, source, asking.client, now)
         except REFUSALS as error:
-            self._counts["moves refused here"] += 1
-            self._give_up(asking, "unreachable", f"{self.name} does not take the session: {error}", now)
+            self._not_taken(asking, source, "unreachable", f"{self.name} does not take the session: {error}", now)
             return
         del self.asking[asking.id]
         arrival = self.arrivals.arriving[asking.id]

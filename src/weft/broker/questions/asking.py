@@ -55,6 +55,7 @@ from weft.protocol.questions import (
     DetachLink,
     Disconnect,
     ItemList,
+    MoveSession,
     OrderList,
     OverlayList,
     RecentMatches,
@@ -208,7 +209,7 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription):
+        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession):
             self._operations.carry_out(asker, question, now)
         elif isinstance(question, AskOverlay):
             self._lead(asker, question, self._contents.summary(), AskSummary(), now)

@@ -14,7 +14,8 @@ from weft.broker.questions.listings import Page
 from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
 from weft.broker.subscriptions import ClientSubscriptions
-from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, Operation, OperationDone
+from weft.errors import LocalProtocolError
+from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, MoveSession, Operation, OperationDone
 from weft.routing.table import Link
 
 
@@ -65,6 +66,12 @@ class Operations:
             case DetachLink(link):
                 self._links.detach(Link(link))
                 self._answer_when_stored(asker, f"{link} is detached")
+            case MoveSession(session, to, address):
+                try:
+                    self._clients.moves.invite(session, to, address, now)
+                except LocalProtocolError as error:
+                    raise RefusalError("move", str(error)) from None
+                self.reply(asker, Page(OperationDone(f"{to} takes the session {session!r} over")), now)
             case ChangeSubscription(session, number, None):
                 known = self._session(session)
                 sub = known.subs.get(number)

@@ -26,7 +26,7 @@ from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
-from weft.cli.questions import relate, search, sessions, why
+from weft.cli.questions import balance, relate, search, sessions, why
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, Commands
@@ -58,6 +58,7 @@ for command in (
     serve,
     gateway,
     status,
+    balance,
     why,
     explain,
     search,

@@ -141,6 +141,52 @@ def move_session(  # noqa: PLR0913, PLR0917 - a command has its options
         raise typer.Exit(1)
 
 
+def balance(  # noqa: PLR0913, PLR0917 - a command has its options
+    switch: Annotated[
+        str, typer.Argument(metavar="[on|off]", help="Begin or stop to balance, at all brokers.", show_default=False)
+    ] = "",
+    brokers: BrokerArguments = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the load of each broker of a network, or let them balance it by moving sessions.
+
+    The load is the number of events per second that sessions publish and that their subscriptions match. A broker with
+    much more than the mean moves sessions to those with less. `on` and `off` need the right `operate`, and hold until
+    a broker is started again; `[balance]` in the settings is for good.
+
+    \b
+    Example:
+      $ weft balance
+      $ weft balance on
+    """
+    from msgspec import to_builtins
+
+    from weft.errors import OptionError
+
+    if switch not in ("", "on", "off"):
+        raise OptionError(f"{switch!r} is neither on nor off")
+    with client_of(brokers, token_file, authority, certificate) as client:
+        if switch:
+            for broker in client.overlay():
+                client.set_balance(switch == "on", broker=broker.name)
+        report = client.balance()
+    if as_json:
+        emit(to_builtins(report))
+        return
+    mean = sum(each.load for each in report.brokers) / max(1, len(report.brokers))
+    table = _table("broker", "+events/s", "+of the mean", "+sessions", "address")
+    for each in report.brokers:
+        ratio = f"{each.load / mean:.2f}" if mean else "-"
+        _add(table, each.broker, f"{each.load:,.1f}", ratio, f"{each.sessions:,}", each.address)
+    if report.brokers:
+        console().print(table)
+    state = f"balancing is {'on' if report.enabled else 'off'}"
+    say(f"{state}; this broker has moved {report.moved:,} sessions away" if report.moved else state)
+
+
 def _listed(subs: list[SubscriptionFacts] | None) -> dict[str, Any]:
     from msgspec import to_builtins
 

@@ -52,6 +52,7 @@ from weft.protocol.messages import (
 )
 from weft.protocol.questions import (
     AnyQuestion,
+    AskBalance,
     AskItems,
     AskOrder,
     AskOverlay,
@@ -59,6 +60,7 @@ from weft.protocol.questions import (
     AskSubscriptions,
     AskTrace,
     AskWhy,
+    BalanceReport,
     BrokerSummary,
     ChangeSubscription,
     DetachLink,
@@ -70,6 +72,7 @@ from weft.protocol.questions import (
     OrderNode,
     OverlayList,
     SessionFacts,
+    SetBalance,
     SubscriptionFacts,
     WhyReport,
 )
@@ -753,6 +756,39 @@ class Client:
         target = Address.parse(address)
         to = await self._engine.name_at(target)
         await self.ask(MoveSession(session, to, str(target)), broker=broker)
+
+    async def balance(self, *, broker: str = "") -> BalanceReport:
+        """The loads of all brokers that balance them, as the broker knows them. Needs the right `status`.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        False
+        """
+        return expected((await self.ask(AskBalance(), broker=broker)).answer, BalanceReport)
+
+    async def set_balance(self, enabled: bool, *, broker: str = "") -> None:
+        """Let a broker share its load, and move sessions to others when it has too much; or not. Needs `operate`.
+
+        It holds until the broker is started again; `[balance]` in its settings is for good. Raises AccessError, or
+        RequestError if the broker has no name.
+
+        Cost: one round trip.
+
+        >>> from weft.server.config import BrokerConfig
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker(config=BrokerConfig(name="north")) as local, local.connect() as client:
+        ...         await client.set_balance(True)
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        True
+        """
+        await self.ask(SetBalance(enabled), broker=broker)
 
     async def detach(self, link: str, *, broker: str = "") -> None:
         """End a link, with everything that the neighbour wants; nobody waits for it any more. Needs `operate`.

@@ -176,6 +176,14 @@ class MoveClaim(MoveMessage, frozen=True, tag=13):
     """
 
 
+class LoadReport(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """To every other broker: what the sessions of this one have to do."""
+
+    load: float  # events per second
+    sessions: Natural
+    address: str  # where clients reach this broker
+
+
 AnyMove = (
     MoveInvite
     | MoveRequest
@@ -193,10 +201,10 @@ AnyMove = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove | LoadReport)
 
 
-def encode_move(message: AnyMove) -> bytes:
+def encode_move(message: AnyMove | LoadReport) -> bytes:
     """A message as the body of a relay.
 
     >>> decode_move(encode_move(MoveFinish(SessionId(7), 2)))
@@ -205,10 +213,10 @@ def encode_move(message: AnyMove) -> bytes:
     return _encode(message)
 
 
-def decode_move(body: bytes) -> AnyMove:
+def decode_move(body: bytes) -> AnyMove | LoadReport:
     """The converse. Raises RemoteProtocolError."""
     try:
-        message: AnyMove = _decoder.decode(body)
+        message: AnyMove | LoadReport = _decoder.decode(body)
     except (ValueError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"a message about a move cannot be read: {error}") from None
     return message

@@ -156,9 +156,24 @@ class MoveSession(_Asked, frozen=True, tag="move"):
     address: _Name  # where clients reach it
 
 
+class AskBalance(_Asked, frozen=True, tag="balance"):
+    """The loads of all brokers, as this one knows them."""
+
+    right: ClassVar[str] = "status"
+
+
+class SetBalance(_Asked, frozen=True, tag="set balance"):
+    """Let a broker share its load and move sessions to others, or not."""
+
+    right: ClassVar[str] = "operate"
+    enabled: bool
+
+
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession
-AnyQuestion = ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | Operation
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance
+AnyQuestion = (
+    ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | AskBalance | Operation
+)
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -387,8 +402,27 @@ class OperationDone(_Told, frozen=True, tag="done"):
     text: str
 
 
+class BrokerLoad(msgspec.Struct, frozen=True):
+    """The load of a broker."""
+
+    broker: str
+    load: float  # events per second that its sessions publish, and that their subscriptions match
+    sessions: int  # with a name
+    address: str  # where clients reach it
+
+
+class BalanceReport(_Told, frozen=True, tag="balance"):
+    """Whether a broker takes part in balancing, the loads that it knows, and how many sessions it has moved away."""
+
+    enabled: bool
+    brokers: tuple[BrokerLoad, ...]
+    moved: int
+
+
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
-AnyAnswer = ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RecentMatches | OperationDone
+AnyAnswer = (
+    ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RecentMatches | BalanceReport | OperationDone
+)
 
 # -- as bytes -------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.limits import REFUSALS
 from weft.broker.links.links import Links
 from weft.broker.moves.arrivals import Arrival, Arrivals, WaitingClient
+from weft.broker.moves.balance import Balance
 from weft.broker.moves.departures import AskedMove, Departure, Departures, LeftQueue
 from weft.broker.moves.states import REACTIONS, MoveSide, MoveState, Reaction
 from weft.broker.parts import BrokerParts
@@ -30,6 +31,7 @@ from weft.protocol.link_messages import LinkRelay, RelayKind
 from weft.protocol.messages import MOVES, Hello, HomeBroker, Whereabouts, next_epoch
 from weft.protocol.move_messages import (
     AnyMove,
+    LoadReport,
     MoveChunk,
     MoveClaim,
     MovedSession,
@@ -87,6 +89,7 @@ class Moves:
         self.asking: dict[SessionId, Asking] = {}
         self.departures = Departures(parts, ingest, links, adverts, clients, self._post)
         self.arrivals = Arrivals(parts, ingest, links, subscriptions, adverts, clients, self.departures, self._post)
+        self.balance = Balance(parts, links, self.arrivals.came, self.invite)
         self.unscheduled: list[Arrival] = []  # restored; they go on with the first tick
         self._reactions: dict[Reaction, Callable[..., None]] = {
             Reaction.IGNORE: self._ignore,
@@ -129,6 +132,9 @@ class Moves:
             message = decode_move(relay.body)
         except RemoteProtocolError:
             self._counts["moves not read"] += 1
+            return
+        if isinstance(message, LoadReport):
+            self.balance.received(message, relay.source, now)
             return
         state = self.state(message.session)
         if self.arrivals.claim(message.session, message.epoch) is not None:

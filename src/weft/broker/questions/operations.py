@@ -15,7 +15,16 @@ from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
 from weft.broker.subscriptions import ClientSubscriptions
 from weft.errors import LocalProtocolError
-from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, MoveSession, Operation, OperationDone
+from weft.protocol.questions import (
+    BalanceReport,
+    ChangeSubscription,
+    DetachLink,
+    Disconnect,
+    MoveSession,
+    Operation,
+    OperationDone,
+    SetBalance,
+)
 from weft.routing.table import Link
 
 
@@ -72,6 +81,12 @@ class Operations:
                 except LocalProtocolError as error:
                     raise RefusalError("move", str(error)) from None
                 self.reply(asker, Page(OperationDone(f"{to} takes the session {session!r} over")), now)
+            case SetBalance(enabled):
+                balance = self._clients.moves.balance
+                if enabled and not balance.name:
+                    raise RefusalError("name", "this broker has no name, so no session can leave it; give it one")
+                balance.configure(enabled, "", None, now)
+                self.reply(asker, Page(OperationDone(f"balancing is {'on' if enabled else 'off'}")), now)
             case ChangeSubscription(session, number, None):
                 known = self._session(session)
                 sub = known.subs.get(number)
@@ -82,6 +97,10 @@ class Operations:
             case ChangeSubscription(session, number, str() as text):
                 self._subscriptions.change(self._session(session), number, text, now)
                 self._answer_when_stored(asker, f"subscription {number} of {session!r} has another filter")
+
+    def balance(self, now: Now) -> BalanceReport:
+        """The loads of all brokers, as this one knows them."""
+        return self._clients.moves.balance.report(now)
 
     def _session(self, name: str) -> Session:
         known = self._sessions.by_name.get(name)

@@ -176,7 +176,7 @@ class MoveClaim(MoveMessage, frozen=True, tag=13):
     """
 
 
-class LoadReport(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class BrokerLoadReport(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """To every other broker: what the sessions of this one have to do."""
 
     load: float  # events per second
@@ -201,10 +201,10 @@ AnyMove = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove | LoadReport)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove | BrokerLoadReport)
 
 
-def encode_move(message: AnyMove | LoadReport) -> bytes:
+def encode_move(message: AnyMove | BrokerLoadReport) -> bytes:
     """A message as the body of a relay.
 
     >>> decode_move(encode_move(MoveFinish(SessionId(7), 2)))
@@ -213,10 +213,10 @@ def encode_move(message: AnyMove | LoadReport) -> bytes:
     return _encode(message)
 
 
-def decode_move(body: bytes) -> AnyMove | LoadReport:
+def decode_move(body: bytes) -> AnyMove | BrokerLoadReport:
     """The converse. Raises RemoteProtocolError."""
     try:
-        message: AnyMove | LoadReport = _decoder.decode(body)
+        message: AnyMove | BrokerLoadReport = _decoder.decode(body)
     except (ValueError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"a message about a move cannot be read: {error}") from None
     return message

@@ -18,7 +18,7 @@ from weft.broker.parts import BrokerParts
 from weft.errors import LocalProtocolError
 from weft.log.base import SessionId
 from weft.protocol.link_messages import LinkRelay, RelayKind
-from weft.protocol.move_messages import LoadReport, encode_move
+from weft.protocol.move_messages import BrokerLoadReport, encode_move
 from weft.protocol.questions import BalanceReport, BrokerLoad
 from weft.routing.table import Link
 
@@ -84,7 +84,7 @@ class Balance:
         self.limits = BalanceLimits()
         self.enabled = False
         self.address = ""  # where clients reach this broker
-        self._reports: dict[str, tuple[int, LoadReport]] = {}  # by broker, with the monotonic time
+        self._reports: dict[str, tuple[int, BrokerLoadReport]] = {}  # by broker, with the monotonic time
         self._events: dict[SessionId, int] = {}  # of each session, when it was last measured
         self._measured_at = self._rests_until = 0
         self._serial = 0
@@ -107,7 +107,7 @@ class Balance:
         first, sessions = not self._measured_at, self._measure(now)
         if not first:
             load = sum(each.rate for each in sessions.values())
-            report = LoadReport(load, len(self._sessions.by_name), self.address)
+            report = BrokerLoadReport(load, len(self._sessions.by_name), self.address)
             self._reports[self.name] = now.monotonic, report
             for broker in self._others():
                 body = encode_move(report)
@@ -138,12 +138,12 @@ class Balance:
         self._measured_at = now.monotonic
         return found
 
-    def received(self, report: LoadReport, source: str, now: Now) -> None:
+    def received(self, report: BrokerLoadReport, source: str, now: Now) -> None:
         """Another broker has reported its load."""
         if self.enabled:
             self._reports[source] = now.monotonic, report
 
-    def _known(self, now: Now) -> dict[str, LoadReport]:
+    def _known(self, now: Now) -> dict[str, BrokerLoadReport]:
         oldest = now.monotonic - _STALE * self.limits.every
         members = {self.name, *self._others()}
         self._reports = {name: each for name, each in self._reports.items() if each[0] >= oldest and name in members}

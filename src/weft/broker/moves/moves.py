@@ -31,7 +31,7 @@ from weft.protocol.link_messages import LinkRelay, RelayKind
 from weft.protocol.messages import MOVES, Hello, HomeBroker, Whereabouts, next_epoch
 from weft.protocol.move_messages import (
     AnyMove,
-    LoadReport,
+    BrokerLoadReport,
     MoveChunk,
     MoveClaim,
     MovedSession,
@@ -133,7 +133,7 @@ class Moves:
         except RemoteProtocolError:
             self._counts["moves not read"] += 1
             return
-        if isinstance(message, LoadReport):
+        if isinstance(message, BrokerLoadReport):
             self.balance.received(message, relay.source, now)
             return
         state = self.state(message.session)

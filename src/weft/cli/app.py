@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from weft.cli.dead import dead
 from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
 from weft.cli.gateway import gateway
+from weft.cli.install import version, warm
 from weft.cli.interest import interest
 from weft.cli.log import log
 from weft.cli.order import order
@@ -39,8 +40,31 @@ from weft.kernels.compile_notice import listen
 
 COMPILING = "weft: compiling kernels, once on this machine; this takes about 20 seconds of processor time"
 
+PANELS = {  # of the list of commands
+    "Rules and files": ("filter", "order", "match", "stream", "aggregate", "tune", "demand", "profile"),
+    "Publish and subscribe": ("pub", "sub", "profiles", "dead", "explain", "why", "search", "relate"),
+    "Run brokers": (
+        *("serve", "gateway", "console", "ring", "status", "sessions", "balance", "retune"),
+        *("log", "token", "access", "warm", "version"),
+    ),
+    "Research": ("interest", "models", "sim", "bench", "lab", "demo"),
+}
+
+
+class Program(Commands):
+    """The commands of the program, in panels."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the program."""
+        for panel, names in PANELS.items():
+            for name in names:
+                if name in self.commands:
+                    self.commands[name].rich_help_panel = panel  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 app = typer.Typer(
-    cls=Commands,
+    cls=Program,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
@@ -70,6 +94,8 @@ for command in (
     aggregate,
     tune,
     profile,
+    version,
+    warm,
 ):
     app.command()(command)
 for plugin in entry_points(group="weft.commands"):  # of packages beside this one: `weftlab` adds sim, bench and demo

@@ -56,6 +56,7 @@ from weft.protocol.questions import (
     AskItems,
     AskOrder,
     AskOverlay,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskTrace,
@@ -71,6 +72,7 @@ from weft.protocol.questions import (
     MoveSession,
     OrderNode,
     OverlayList,
+    RulesReport,
     SessionFacts,
     SetBalance,
     SubscriptionFacts,
@@ -715,6 +717,33 @@ class Client:
         """
         question = AskWhy(session, None if number is None else SubNumber(number))
         return expected((await self.ask(question, broker=broker)).answer, WhyReport)
+
+    async def rules(
+        self,
+        principal: str = "",
+        *,
+        filter: AnyFilter | None = None,
+        event: Publishable | None = None,
+        broker: str = "",
+    ) -> RulesReport:
+        """What the access rules allow a principal, by default oneself.
+
+        With a filter or an event, it also says whether the principal may subscribe to the filter, and publish or read
+        the event. Needs the right `status` for the rules of others. Raises FilterError, AccessError or RequestError.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         found = await client.rules(filter="magnitude >= 5")
+        ...         return found.subscribe, found.subscribe_problem
+        >>> asyncio.run(main())
+        (None, '')
+        """
+        text = "" if filter is None else filter_text(filter)
+        question = AskRules(principal, text, None if event is None else outgoing(event).attributes)
+        return expected((await self.ask(question, broker=broker)).answer, RulesReport)
 
     # -- operation -------------------------------------------------------------------------------------------
 

@@ -130,6 +130,7 @@ class SubscriptionState:
         if self.asks and self.asks[0].about == "subscribe":
             return None
         if not there:
+            self.is_complete = False
             self.asks.appendleft(SubscriptionRequest("subscribe", self.filter, internal=True))
         elif not self.is_complete:
             self.asks.appendleft(SubscriptionRequest("replace", self.filter, internal=True))

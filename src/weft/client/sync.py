@@ -278,6 +278,7 @@ class SyncClient(_Blocking[Client]):
     overlay = _blocking(Client.overlay)
     trace = _blocking(Client.trace)
     why = _blocking(Client.why)
+    rules = _blocking(Client.rules)
     disconnect = _blocking(Client.disconnect)
     move_session = _blocking(Client.move_session)
     balance = _blocking(Client.balance)

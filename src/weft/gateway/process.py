@@ -58,7 +58,7 @@ def gateway_options(config: BrokerConfig, address: str) -> GatewayOptions:
         schema=config.schema,
         tls=TlsConfig() if is_plain else TlsConfig(tls.certificate, tls.key),
         keys=auth.keys,
-        policy=TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.longest, auth.single_use),
+        policy=TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.max_lifetime, auth.single_use),
     )
 
 

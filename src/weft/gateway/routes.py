@@ -232,7 +232,13 @@ async def stream_events(call: GatewayCall) -> StreamAnswer:
         await _within(client.log.page(first, text))  # raises what would end the stream
     reader = StreamReader(form)
     feed: LiveFeed = await _within(client.feed(text, reader))
-    return StreamAnswer(feed_stream(feed, client.log, reader, first, notice), form, lambda: feed.remove(reader))
+    try:
+        missed = None if after is None or first is None else await _within(feed.missed(after))
+    except BaseException:
+        feed.remove(reader)
+        raise
+    notices = [each for each in (notice, missed) if each is not None]
+    return StreamAnswer(feed_stream(feed, client.log, reader, first, notices), form, lambda: feed.remove(reader))
 
 
 def _after(call: GatewayCall) -> StreamId | None:

@@ -175,7 +175,8 @@ class RendezvousNode:
     ) -> list[RingEffect]:
         """Store a subscription to one topic or to several; `Subscribed` follows.
 
-        Raises RingError if the filter cannot be placed.
+        A node that is started again uses other numbers: what its former life has stored stays until it is replaced, so
+        that nothing is missed meanwhile. Raises RingError if the filter cannot be placed.
         """
         return self.own.subscribe(number, self._leaves(topic), filter, now, meeting)
 

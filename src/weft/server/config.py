@@ -36,13 +36,13 @@ class AuthConfig:
     audience: str = ""  # the name under which tokens know this broker
     issuer: str = ""  # who must have issued a token
     leeway: Duration = 10_000_000  # by which clocks may differ
-    longest: Duration = 0  # that a token may be valid; 0 is any time
+    max_lifetime: Duration = 0  # of a token; 0 is any time
     single_use: bool = False  # each token is accepted once
     certificates: Literal["off", "cn", "dns", "uri", "email"] = "off"  # which name of a certificate is the principal
     anonymous: bool = False  # let everybody in from other machines, without a name
     attempts: int = 5  # log-ins that an address may fail before it must wait
     first_wait: Duration = 1_000_000  # twice as long after each further failure
-    longest_wait: Duration = 300_000_000
+    max_wait: Duration = 300_000_000
 
     @property
     def is_on(self) -> bool:
@@ -106,9 +106,9 @@ class LinkConfig:
 class ConnectionConfig:
     """`[connections]`: all connections together; what one client may do is in `[limits]`."""
 
-    most: int = 10_000
+    max: int = 10_000
     backlog: Bytes = 8 << 20  # that waits for the log before publishers are no longer read
-    patience: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
+    drain_timeout: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class BalanceConfig:
     address: str = ""  # where clients reach this broker; by default the first address where it listens
     every: Duration = 5_000_000  # between two reports of the load
     above: float = 1.2  # times the mean load: a broker with more moves sessions away
-    most: int = 64  # sessions that it moves at a time
+    max_sessions: int = 64  # that it moves at a time
     rest: Duration = 30_000_000  # that a session stays at least where it has come
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class BalanceConfig:
     @property
     def limits(self) -> BalanceLimits:
         """When sessions are moved, and how many."""
-        return BalanceLimits(self.every, self.above, most=self.most, rest=self.rest)
+        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +248,12 @@ def http_place(text: str, setting: str = "http") -> tuple[str, int]:
 
 _TIMES = ("backoff", "longest_backoff", "floors", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
 _SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
+RENAMED = {  # settings that had another name; the old one is accepted, with a note
+    "auth.longest": "auth.max_lifetime",
+    "auth.longest_wait": "auth.max_wait",
+    "connections.most": "connections.max",
+    "connections.patience": "connections.drain_timeout",
+}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}
 
 
@@ -255,4 +261,4 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {})
+    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED)

@@ -27,9 +27,10 @@ _LEASE = 60_000_000  # for which a member of a group may be silent
 
 @dataclass(frozen=True, slots=True)
 class RingConfig:
-    """The settings of one node. All but `listen` and `join` are the same at all nodes."""
+    """The settings of one node. All but `listen`, `bind` and `join` are the same at all nodes."""
 
     listen: Address = field(default_factory=lambda: Address("weft", "127.0.0.1", 0))
+    bind: Address | None = None  # where it listens, if other nodes reach it at another address
     join: tuple[str, ...] = ()  # addresses of nodes to try
     new_ring: bool = False  # begin a ring, unless this node has been part of one
     data: Path | None = None  # the directory where members are remembered
@@ -45,9 +46,12 @@ class RingConfig:
     sharing: SharingRule = field(default_factory=SharingRule)  # what an overloaded node does
 
     def __post_init__(self) -> None:
-        if not self.listen.local and not self.key:
+        places = [self.listen, *([] if self.bind is None else [self.bind])]
+        if not all(place.local for place in places) and not self.key:
             raise OptionError("a ring that other machines can reach needs a key: --ring-key FILE")
-        if self.listen.unix:
+        if self.bind is not None and not self.listen.port:
+            raise OptionError("a node that is reached at another address needs its port: --ring HOST:PORT")
+        if any(place.unix for place in places):
             raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
         for given, what in ((self.rotate, "rotated"), (self.merge, "merged"), (self.topics.below or None, "general")):
             if self.groups is None and given is not None:
@@ -90,11 +94,13 @@ def ring_config(  # noqa: PLR0913, PLR0917 - texts of the command line
     merge: str | None = None,
     share: str | None = None,
     general: Sequence[str] = (),
+    bind: str | None = None,
     **others: Any,
 ) -> RingConfig:
     """The settings of a node of a ring, some of them from texts. Raises OptionError and RingError."""
     return RingConfig(
         listen=Address.parse(listen),
+        bind=None if bind is None else Address.parse(bind),
         join=tuple(join),
         intervals=tuple(map(_interval, intervals)),
         key=read_key(key),

@@ -113,8 +113,9 @@ class RingService:
             raise OptionError("this node knows no ring; name a node of one with --join, or begin one with --new-ring")
         memory.life = max(memory.life + 1, clock().utc // 1_000_000)
         memory.store(config.data, memory.members)
-        port = await self._transport.listen(config.listen.host, config.listen.port)
-        address = str(config.listen.at(port))
+        place = config.bind or config.listen
+        port = await self._transport.listen(place.host, place.port)
+        address = str(config.listen if config.bind is not None else config.listen.at(port))
         ends = [replace(each, attribute=each.attribute + end) for each in config.intervals for end in (LOW, HIGH)]
         mapping = KeyMapping(SPACE, {each.attribute: each for each in (*ends, *config.intervals)})
         keep = round(config.keep * 1_000_000)

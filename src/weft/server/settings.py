@@ -34,10 +34,11 @@ PREFIX = "WEFT_"
 
 
 class Loaded(NamedTuple, Generic[C]):
-    """What was read, and where each setting that was given came from."""
+    """What was read, where each setting that was given came from, and which settings were given by an old name."""
 
     config: C
     sources: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 class SettingSource(NamedTuple):
@@ -47,21 +48,26 @@ class SettingSource(NamedTuple):
     folder: Path | None = None
 
 
-def load(
-    default: C, units: Units, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+def load(  # noqa: PLR0913, PLR0917 - the sources of settings
+    default: C,
+    units: Units,
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Any],
+    renamed: Mapping[str, str] | None = None,
 ) -> Loaded[C]:
-    """The default with everything that was given. Raises OptionError."""
-    reader = _Reader(default, units)
+    """The default with everything that was given. Old names in `renamed` are accepted. Raises OptionError."""
+    reader = _Reader(default, units, renamed)
     if file is not None:
         reader.take(_read(file), SettingSource(str(file), file.parent))
-    names = {variable(path): path for path in reader.leaves}
+    names = {variable(path): path for path in (*(renamed or ()), *reader.leaves)}
     for name, path in names.items():
         if name in environment:
             reader.give(path, environment[name], SettingSource(name))
     _check_environment(names, environment)
     for path, value in flags.items():
         reader.give(path, value, SettingSource("the command line"))
-    return Loaded(reader.build(default), reader.sources)
+    return Loaded(reader.build(default), reader.sources, tuple(reader.notes))
 
 
 def variable(path: str) -> str:
@@ -106,8 +112,10 @@ def _settings(config: Any, units: Units, at: str) -> Iterator[tuple[str, Any, An
 class _Reader:
     """Collects values by path, then builds the dataclasses."""
 
-    def __init__(self, default: Any, units: Units) -> None:
+    def __init__(self, default: Any, units: Units, renamed: Mapping[str, str] | None = None) -> None:
         self._units = units
+        self._renamed = renamed or {}
+        self.notes: list[str] = []
         self._kinds = {path: kind for path, kind, _ in _settings(default, units, "")}
         self.leaves = [path for path, kind in self._kinds.items() if get_origin(kind) is not Mapping]
         self._values: dict[str, Any] = {}  # of leaves, and of whole maps of tables
@@ -118,6 +126,9 @@ class _Reader:
         known = dict.fromkeys(path.removeprefix(at).split(".")[0] for path in self._kinds if path.startswith(at))
         for key, value in table.items():
             path = f"{at}{key}"
+            if path in self._renamed:
+                self.give(path, value, source)
+                continue
             if key not in known:
                 raise OptionError(f"{source.name}: {path} is not a setting{did_you_mean(key, known)}")
             if path in self.leaves:
@@ -131,7 +142,10 @@ class _Reader:
                 self.take(_table(value, source, path), source, f"{path}.")
 
     def give(self, path: str, value: Any, source: SettingSource) -> None:
-        """Add one setting by its path."""
+        """Add one setting by its path, or by the path that it had."""
+        if path in self._renamed:
+            self.notes.append(f"{source.name}: {path} is now called {self._renamed[path]}")
+            path = self._renamed[path]
         if path not in self.leaves:
             raise OptionError(f"{source.name}: {path} is not a setting{did_you_mean(path, self.leaves)}")
         self._values[path] = _value(self._kinds[path], value, f"{source.name}: {path}", source.folder)

@@ -1,5 +1,5 @@
 // The shell: log-in, navigation, the command box, and the page that the address names.
-import {api, connected, go, here, html, onLogOut, query, render, short, useAddress, useConnected, useEffect, useRef, useState, Link, Problem, segment} from "./lib.js";
+import {api, go, html, onLogOut, query, render, short, useAddress, useConnected, useEffect, useLayoutEffect, useRef, useState, Link, Problem, segment} from "./lib.js";
 import {Empty, Trouble} from "./parts.js";
 
 const loaded = new Map(); // name -> component
@@ -14,7 +14,7 @@ function LogIn({done, reason}) {
 
 function CommandBox({pages, close}) {
   const [text, set] = useState(""), [at, move] = useState(0), dialog = useRef(), box = useRef();
-  useEffect(() => { const back = document.activeElement; dialog.current.showModal(); box.current.focus(); return () => back?.focus?.(); }, []);
+  useLayoutEffect(() => { const back = document.activeElement; dialog.current.showModal(); box.current.focus(); return () => back?.focus?.(); }, []);
   const typed = text.trim(), low = typed.toLowerCase();
   const found = pages.filter(p => p.group && (!low || p.title.toLowerCase().includes(low))).map(p => ({to: "/" + (p.name === "overview" ? "" : p.name), what: p.title, about: p.about}));
   if (typed.startsWith("{")) found.unshift({to: "/publish" + query({event: typed}), what: "Explain or publish this event", about: short(typed)});

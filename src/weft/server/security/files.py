@@ -78,12 +78,12 @@ class Security:
         tokens = None
         if auth.keys is not None:
             self._keys = WatchedFile(auth.keys, read_keys, lines)
-            policy = TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.longest, auth.single_use)
+            policy = TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.max_lifetime, auth.single_use)
             tokens = Tokens(self._keys.value, policy, since=clock().utc)
         if config.access.rules is not None:
             self._access = WatchedFile(config.access.rules, partial(read_access, schema=schema), lines)
         if tokens is not None or auth.certificates != "off":
-            limits = LoginLimits(auth.attempts, auth.first_wait, auth.longest_wait)
+            limits = LoginLimits(auth.attempts, auth.first_wait, auth.max_wait)
             kind = None if auth.certificates == "off" else auth.certificates
             self.authenticator = Authenticator(tokens, kind, limits, lines)
 

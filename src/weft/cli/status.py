@@ -147,7 +147,7 @@ def _facts(status: BrokerStatus, speed: dict[str, float]) -> Table:
         "events kept": f"{status.end - status.first:,} (offsets {status.first:,} to {status.end - 1:,})",
         "log": f"{driver['log bytes'] / (1 << 20):,.1f} MiB, {driver['bytes waiting']:,} bytes waiting",
         "clients": f"{status.connections:,} connected, {status.sessions:,} sessions{_moving(status)}",
-        "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {status.model}",
+        "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {_model(status)}",
         "unsent": f"{driver['bytes unsent']:,} bytes",
     }
     facts |= {name: f"{value:,.1f}" for name, value in speed.items()}
@@ -159,6 +159,11 @@ def _moving(status: BrokerStatus) -> str:
     what = {"sessions asked for": "asked for", "sessions arriving": "arriving", "sessions leaving": "leaving"}
     found = [f"{status.counts[name]:,} {text}" for name, text in what.items() if status.counts.get(name)]
     return f" ({', '.join(found)})" if found else ""
+
+
+def _model(status: BrokerStatus) -> str:
+    """The model, with the options that differ from their defaults."""
+    return ", ".join([status.model, *(f"{name} = {value}" for name, value in status.options.items())])
 
 
 def _pairs(title: str, facts: dict[str, str]) -> Table:

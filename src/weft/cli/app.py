@@ -17,6 +17,7 @@ import typer
 
 from weft import __version__
 from weft.cli.access import access
+from weft.cli.console import console
 from weft.cli.dead import dead
 from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
@@ -82,6 +83,7 @@ app.add_typer(dead, name="dead", help="List, retry and drop events that a subscr
 for command in (
     serve,
     gateway,
+    console,
     status,
     balance,
     why,

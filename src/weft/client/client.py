@@ -753,7 +753,7 @@ class Client:
         (None, '')
         """
         text = "" if filter is None else filter_text(filter)
-        question = AskRules(principal, text, None if event is None else outgoing(event).attributes)
+        question = AskRules(principal, text, b"" if event is None else bytes(outgoing(event).attributes))
         return expected((await self.ask(question, broker=broker)).answer, RulesReport)
 
     # -- operation -------------------------------------------------------------------------------------------

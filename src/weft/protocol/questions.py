@@ -121,7 +121,7 @@ class AskRules(_Asked, frozen=True, tag="rules"):
 
     principal: _Name = ""
     filter: _Text = ""
-    event: msgspec.Raw | None = None  # as in `Publish`
+    event: bytes = b""  # its attributes, as in `Publish`; empty for none
 
 
 class AskMatches(_Asked, frozen=True, tag="matches"):

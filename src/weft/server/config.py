@@ -120,6 +120,7 @@ class GatewayConfig:
     hosts: tuple[str, ...] = ()  # names by which clients reach it, besides localhost and that of `listen`
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
     console: bool = True  # serve the web console below /ui
+    runs: Path = Path("runs")  # the directory of recorded simulations (*.weftrun) that the console plays
 
     def __post_init__(self) -> None:
         if self.listen:

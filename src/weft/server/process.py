@@ -106,6 +106,14 @@ class GarbageRounds:
 # -- the warm-up -------------------------------------------------------------------------------------
 
 
+def is_cold() -> bool:
+    """Whether kernels must be compiled, which takes some 15 seconds of processor time, and not only loaded."""
+    load()
+    from weft.kernels.compiler import uncached  # loaded by now
+
+    return bool(uncached())
+
+
 def warm_up(make: Callable[[], RoutingTable]) -> int:
     """Run a broker and two neighbours in memory briefly, so that whatever is loaded or compiled at first use is there
     when the first client comes. `make` makes their tables. Returns the number of events routed.

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.broker.broker import Core
@@ -33,7 +34,7 @@ from weft.server.initial_load import InitialTable, check_rows, is_loaded, load, 
 from weft.server.log_lines import LogLines
 from weft.server.metrics import http_server
 from weft.server.node import BrokerNode, NodeOptions
-from weft.server.process import GarbageRounds, keep_pauses_short, room_for, warm_up
+from weft.server.process import GarbageRounds, is_cold, keep_pauses_short, room_for, warm_up
 from weft.server.security.files import Security
 from weft.server.workers import WorkerPlace, check_count, home_of, run_pool
 
@@ -224,7 +225,14 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     schema = None if config.schema is None else Schema.load(config.schema)
-    warm_up(lambda: routing_table(config, schema))
+    warm = partial(warm_up, lambda: routing_table(config, schema))
+    compiling: asyncio.Future[int] | None = None
+    if is_cold():  # the first start on this machine: clients need not wait until all kernels are compiled
+        lines.info("compiling", note="kernels are compiled once on this machine; until then the broker is slower")
+        compiling = loop.run_in_executor(None, warm)
+        compiling.add_done_callback(lambda _: lines.info("compiled"))
+    else:
+        warm()
     async with start(config, lines, place) as node:
         if place is not None:  # its pool holds the other end
             loop.add_reader(sys.stdin.fileno(), asked.set)
@@ -237,6 +245,8 @@ async def _serve(
             lines.info("ready", process=os.getpid())
             await asked.wait()
             garbage.cancel()
+            if compiling is not None:
+                compiling.cancel()
         if not node.ended.done():
             if place is not None:
                 loop.remove_reader(sys.stdin.fileno())

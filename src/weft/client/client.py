@@ -391,6 +391,7 @@ class Client:
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
 
@@ -401,6 +402,8 @@ class Client:
           subscription is created, not when it is resumed.
         - `ordered`: whether an event that failed (`nack`) holds back those behind it.
         - `lag`: how many events the subscription may be behind before the oldest are dropped.
+        - `expires`: seconds after which the broker forgets a subscription with a name that nobody reads; None means as
+          long as it keeps the sessions of this client.
 
         It begins when it is awaited, entered with `async with`, or iterated. Leaving `async with` ends it here, and so
         does leaving a loop over it when nothing else refers to it; one with a name stays at the broker, see
@@ -419,7 +422,7 @@ class Client:
         >>> asyncio.run(main())
         'Chile'
         """
-        options = subscription_options(name, shared, since, ordered, lag)
+        options = subscription_options(name, shared, since, ordered, lag, expires)
         return Subscription(self._engine, filter_text(filter), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------

@@ -202,9 +202,11 @@ class SyncClient(_Blocking[Client]):
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
     ) -> SyncSubscription:
         """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
-        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, ordered=ordered, lag=lag)
+        kept = {"ordered": ordered, "lag": lag, "expires": expires}
+        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **kept)  # type: ignore[arg-type]
         return SyncSubscription(twin)
 
     @_documented(Client.explain)

@@ -85,9 +85,9 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 @pytest.mark.parametrize(
     ("mutate", "seed"),
     [
-        (takes_over_without_handover, 3),
+        (takes_over_without_handover, 22),
         (forgets_the_leaver, 7),
-        (trusts_an_empty_copy, 41),
+        (trusts_an_empty_copy, 10),
         (never_looks_for_other_rings, 1),
     ],
 )

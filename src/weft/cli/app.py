@@ -17,17 +17,18 @@ import typer
 
 from weft import __version__
 from weft.cli.access import access
+from weft.cli.console import console
 from weft.cli.dead import dead
 from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
 from weft.cli.gateway import gateway
 from weft.cli.install import version, warm
-from weft.cli.interest import interest
 from weft.cli.log import log
+from weft.cli.models import interest, models
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
-from weft.cli.questions import relate, search, sessions, why
+from weft.cli.questions import balance, relate, search, sessions, why
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, Commands
@@ -71,17 +72,20 @@ app = typer.Typer(
 )
 app.add_typer(filters, name="filter", help="Check, lint, explain, compare and merge filters.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
-app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
+app.add_typer(models, name="models", help="Show routing models and their options, and compare them on your own data.")
+app.add_typer(interest, name="interest", hidden=True)
 app.add_typer(ring, name="ring", help="Run brokers that form a ring, and show their load.")
 app.add_typer(log, name="log", help="Inspect and maintain the durable log of a broker.")
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
+app.add_typer(sessions, name="sessions", help="Show the sessions of a broker, and move them to another one.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
 for command in (
     serve,
     gateway,
+    console,
     status,
-    sessions,
+    balance,
     why,
     explain,
     search,

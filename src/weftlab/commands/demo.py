@@ -13,11 +13,15 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", envvar="WEFT_DEMO_ONCE", help="Exit when everything has been shown.")
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Skip the tour: a broker with web console and demo data, until Ctrl-C."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what Weft does, on a week of real seismic events and a day of flights.
 
-    In a terminal, a broker stays up at the end and replays the events until Ctrl-C.
+    In a terminal, a broker with its web console stays up at the end and replays the events until Ctrl-C.
 
     \b
     Example:
@@ -28,6 +32,11 @@ def demo(
     from weftlab.demo.tour import tour
 
     shown = Console(quiet=as_json)
+    if console:
+        from weftlab.demo.tour import stay
+
+        stay(shown)
+        return
     facts = tour(shown)
     if as_json:
         emit(facts)

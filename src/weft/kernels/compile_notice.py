@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 LOGGER = logging.getLogger("weft")
 NOTICE = "compiling kernels, once on this machine: about 20 seconds of processor time; `weft warm` does it ahead"
-    "compiling kernels, once on this machine; this takes about 20 seconds of processor time (`weft warm` does it ahead)"
-)
 
 _listeners: list[Callable[[], None]] = []
 _is_noticed = False

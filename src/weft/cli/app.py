@@ -22,8 +22,8 @@ from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
 from weft.cli.gateway import gateway
 from weft.cli.install import version, warm
-from weft.cli.interest import interest
 from weft.cli.log import log
+from weft.cli.models import interest, models
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
@@ -69,7 +69,8 @@ app = typer.Typer(
 )
 app.add_typer(filters, name="filter", help="Check, lint, explain, compare and merge filters.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
-app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
+app.add_typer(models, name="models", help="Show routing models and their options, and compare them on your own data.")
+app.add_typer(interest, name="interest", hidden=True)
 app.add_typer(ring, name="ring", help="Run brokers that form a ring, and show their load.")
 app.add_typer(log, name="log", help="Inspect and maintain the durable log of a broker.")
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")

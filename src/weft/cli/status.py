@@ -147,11 +147,16 @@ def _facts(status: BrokerStatus, speed: dict[str, float]) -> Table:
         "events kept": f"{status.end - status.first:,} (offsets {status.first:,} to {status.end - 1:,})",
         "log": f"{driver['log bytes'] / (1 << 20):,.1f} MiB, {driver['bytes waiting']:,} bytes waiting",
         "clients": f"{status.connections:,} connected, {status.sessions:,} sessions",
-        "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {status.model}",
+        "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {_model(status)}",
         "unsent": f"{driver['bytes unsent']:,} bytes",
     }
     facts |= {name: f"{value:,.1f}" for name, value in speed.items()}
     return _pairs("broker", facts)
+
+
+def _model(status: BrokerStatus) -> str:
+    """The model, with the options that differ from their defaults."""
+    return ", ".join([status.model, *(f"{name} = {value}" for name, value in status.options.items())])
 
 
 def _pairs(title: str, facts: dict[str, str]) -> Table:

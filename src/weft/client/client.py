@@ -22,7 +22,14 @@ from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
 from weft.client.events import Publishable, ReceivedEvent, outgoing
 from weft.client.history import HistoricEvent, HistoryPages, history_request
-from weft.client.options import check_name, connection_policy, filter_text, seconds, subscription_options
+from weft.client.options import (
+    check_name,
+    connection_policy,
+    filter_text,
+    seconds,
+    subscription_options,
+    subscription_text,
+)
 from weft.client.questions import (
     AnswerPage,
     RelationReport,
@@ -38,6 +45,7 @@ from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
 from weft.errors import ClientClosedError, OptionError
 from weft.language.any_filter import AnyFilter
+from weft.model.rate import Rate, split_rate, with_rate
 from weft.protocol.addresses import Address
 from weft.protocol.explanation import Explanation, explanation_of
 from weft.protocol.messages import (
@@ -391,6 +399,7 @@ class Client:
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        rate: str | Rate | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
 
@@ -401,6 +410,8 @@ class Client:
           subscription is created, not when it is resumed.
         - `ordered`: whether an event that failed (`nack`) holds back those behind it.
         - `lag`: how many events the subscription may be behind before the oldest are dropped.
+        - `rate`: at most so many events, such as "10/s" or "100/min". The broker suppresses the others, which are never
+          delivered, and counts them: `suppressed` in `weft status`. Older events that `since` asks for are not limited.
 
         It begins when it is awaited, entered with `async with`, or iterated. Leaving `async with` ends it here, and so
         does leaving a loop over it when nothing else refers to it; one with a name stays at the broker, see
@@ -420,7 +431,7 @@ class Client:
         'Chile'
         """
         options = subscription_options(name, shared, since, ordered, lag)
-        return Subscription(self._engine, filter_text(filter), name, options)
+        return Subscription(self._engine, subscription_text(filter, rate), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -1044,8 +1055,10 @@ class Subscription(_Subscribed):
         """
         await (await self._open()).complete()
 
-    async def replace(self, filter: AnyFilter) -> None:
-        """Change the filter, from the next event on. What matched before is still delivered.
+    async def replace(self, filter: AnyFilter | None = None, *, rate: str | Rate | None = "") -> None:
+        """Change the filter, the rate, or both, from the next event on. What matched before is still delivered.
+
+        Without a filter, or without a rate, it keeps the one that it has; with `rate=None` it has no rate any more.
 
         Cost: one round trip and one commit.
 
@@ -1058,8 +1071,11 @@ class Subscription(_Subscribed):
         >>> asyncio.run(main())
         6.5
         """
-        text = filter_text(filter)
+        before, limit = split_rate(self._filter)
+        text = before if filter is None else filter_text(filter)
+        text = with_rate(text, limit) if rate == "" else subscription_text(text, rate)
         await (await self._open()).ask("replace", text)
+        self._filter = text
 
     @property
     def dead_letters(self) -> DeadLetterQueue:

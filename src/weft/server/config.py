@@ -21,6 +21,7 @@ from weft.client.tls import TlsConfig
 from weft.errors import OptionError
 from weft.log.retention import DEFAULT_RETENTION, Retention
 from weft.protocol.addresses import DEFAULT_PORT, Address
+from weft.routing.options import ModelOptions
 from weft.server.settings import Bytes, Duration, Loaded, Units, load
 
 DEFAULT_ADDRESS = Address("weft", "localhost", DEFAULT_PORT)
@@ -119,6 +120,7 @@ class GatewayConfig:
     hosts: tuple[str, ...] = ()  # names by which clients reach it, besides localhost and that of `listen`
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
     console: bool = True  # serve the web console below /ui
+    runs: Path = Path("runs")  # the directory of recorded simulations (*.weftrun) that the console plays
 
     def __post_init__(self) -> None:
         if self.listen:
@@ -146,7 +148,9 @@ class BrokerConfig:
     plain_text: bool = False  # accept clients without TLS from other machines
     http: str = ""  # host:port of /metrics and /health; empty for none
     schema: Path | None = None  # of events
-    model: str = "covering"  # of the routing table; neighbours have the same
+    model: ModelOptions = field(default_factory=ModelOptions)  # of the routing table; neighbours have the same
+    predicates: tuple[str, ...] = ()  # Python modules that have predicates for filters; neighbours have the same
+    taxonomy: tuple[Path, ...] = ()  # files with the hierarchy of is_a
     tuning: Path | None = None  # a file of `weft tune` with the parameters of the model
     load: Path | None = None  # a folder of `weft aggregate`: the subscriptions that a new broker begins with
     advertised: bool = False  # publishers advertise
@@ -169,6 +173,8 @@ class BrokerConfig:
         return [Address.parse(text) for text in self.listen]
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, str):
+            object.__setattr__(self, "model", ModelOptions(self.model))
         if not self.listen:
             raise OptionError(f"listen is empty: name an address, such as {DEFAULT_ADDRESS}")
         for address in self.addresses:
@@ -222,6 +228,7 @@ def http_place(text: str, setting: str = "http") -> tuple[str, int]:
 
 _TIMES = ("backoff", "longest_backoff", "floors", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
 _SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
+SHORT = {"model": "model.name"}  # `model = "mics"` is a model without further options
 RENAMED = {  # settings that had another name; the old one is accepted, with a note
     "auth.longest": "auth.max_lifetime",
     "auth.longest_wait": "auth.max_wait",
@@ -235,4 +242,4 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED)
+    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)

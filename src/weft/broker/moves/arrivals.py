@@ -49,6 +49,7 @@ from weft.log.base import (
     StateChange,
     SubRow,
 )
+from weft.model.rate import split_rate
 from weft.protocol.messages import Hello, QueueNumber, SubNumber, unpack
 from weft.protocol.move_messages import (
     InheritedEvent,
@@ -260,6 +261,7 @@ class Arrivals:
         for member, seat in arrival.collecting():
             collector.members[seat] = member.number
             member.slot, tells = self._matcher.add(wanted[member.number], seat, collector, member.number)
+            self._matcher.limit(member.slot, split_rate(member.text)[1], journal.at, full=False)
             self._links.tell(tells)
         for number, text in (advert for part in parts for advert in part.adverts):
             stored = self._adverts.install(session, number, text, promised[number])

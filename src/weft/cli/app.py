@@ -17,6 +17,7 @@ import typer
 
 from weft import __version__
 from weft.cli.access import access
+from weft.cli.console import console
 from weft.cli.dead import dead
 from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
@@ -27,7 +28,7 @@ from weft.cli.models import interest, models
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
-from weft.cli.questions import relate, search, sessions, why
+from weft.cli.questions import balance, relate, search, sessions, why
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, Commands
@@ -75,12 +76,14 @@ app.add_typer(ring, name="ring", help="Run brokers that form a ring, and show th
 app.add_typer(log, name="log", help="Inspect and maintain the durable log of a broker.")
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
+app.add_typer(sessions, name="sessions", help="Show the sessions of a broker, and move them to another one.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
 for command in (
     serve,
     gateway,
+    console,
     status,
-    sessions,
+    balance,
     why,
     explain,
     search,

@@ -282,6 +282,9 @@ class SyncClient(_Blocking[Client]):
     why = _blocking(Client.why)
     rules = _blocking(Client.rules)
     disconnect = _blocking(Client.disconnect)
+    move_session = _blocking(Client.move_session)
+    balance = _blocking(Client.balance)
+    set_balance = _blocking(Client.set_balance)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
 

@@ -19,11 +19,15 @@ def demo(
         typer.Option("--files", metavar="FOLDER", help="Only write files to try the commands on: events and rules."),
     ] = None,
     overwrite: Overwrite = False,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Skip the tour: a broker with web console and demo data, until Ctrl-C."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what Weft does, on a week of real seismic events and a day of flights.
 
-    In a terminal, a broker stays up at the end and replays the events until Ctrl-C.
+    In a terminal, a broker with its web console stays up at the end and replays the events until Ctrl-C.
 
     \b
     Example:
@@ -44,6 +48,11 @@ def demo(
     from weftlab.demo.tour import tour
 
     shown = Console(quiet=as_json)
+    if console:
+        from weftlab.demo.tour import stay
+
+        stay(shown)
+        return
     facts = tour(shown)
     if as_json:
         emit(facts)

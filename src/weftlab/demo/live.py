@@ -31,6 +31,7 @@ from weftlab.demo.feeds import feeds
 
 FLIGHTS = 1_500
 _SLICE = 50  # events that are published together
+_AT_ONCE = 1_000  # events that are there when the console is first looked at
 _PACE = 0.2  # seconds between two events, while the demo stays up
 _PATIENCE = 60.0  # seconds that the last event may take
 
@@ -135,10 +136,20 @@ def stay_up(console: Console, events: Sequence[Event]) -> None:
     """Replay the events slowly until interrupted."""
     everything = replayed(events)
     watchers = _watchers(everything)
-    with Show(console, watchers) as show:
+    with Show(console, watchers, gateway=True) as show:
+        show.publish(everything[:_AT_ONCE])
+        web = show.broker.gateway
         console.print(
-            f"The broker stays up at [bold]{show.broker.address}[/]. In another terminal, try\n\n"
-            f"  [cyan]weft sub --broker {show.broker.address} 'magnitude >= 2.5'[/]\n\nCtrl-C ends the demo.\n"
+            f"The broker stays up at [bold]{show.broker.address}[/], and its web console at\n\n"
+            f"  [bold cyan]{web}/ui[/]\n\n"
+            f"Look first at the workbench: what a filter means, covers, and matched in the last\n"
+            f"hour. Then at the live tail of events, and at why 'alarm' gets so little:\n\n"
+            f"  [cyan]{web}/ui/filters?where=magnitude+%3E%3D+4.5[/]\n"
+            f"  [cyan]{web}/ui/events?where=dep_delay+%3E%3D+60[/]\n"
+            f"  [cyan]{web}/ui/why/alarm[/]\n\n"
+            f"In another terminal, try\n\n"
+            f"  [cyan]weft sub --broker {show.broker.address} 'magnitude >= 2.5'[/]\n\nCtrl-C ends the demo.\n",
+            soft_wrap=True,
         )
         with Live(console=console, refresh_per_second=4) as live:
             for event in cycle(everything):
@@ -150,15 +161,15 @@ def stay_up(console: Console, events: Sequence[Event]) -> None:
 class Show:
     """A broker, a publisher and subscribers; everything ends with the block."""
 
-    def __init__(self, console: Console, watchers: Sequence[Watcher]) -> None:
-        self._console = console
+    def __init__(self, console: Console, watchers: Sequence[Watcher], *, gateway: bool = False) -> None:
+        self._console, self._gateway = console, gateway
         self._watchers = watchers
         self._stack = ExitStack()
         self._threads: list[Thread] = []
 
     def __enter__(self) -> Show:
         with self._console.status("starting the broker"):
-            self.broker = self._stack.enter_context(DemoBroker())
+            self.broker = self._stack.enter_context(DemoBroker(gateway=self._gateway))
             self._publisher: SyncClient = self._stack.enter_context(connect_sync(self.broker.address, name="demo"))
             for watcher in self._watchers:
                 client = self._stack.enter_context(connect_sync(self.broker.address))

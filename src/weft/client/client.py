@@ -22,7 +22,14 @@ from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
 from weft.client.events import Publishable, ReceivedEvent, outgoing
 from weft.client.history import HistoricEvent, HistoryPages, history_request
-from weft.client.options import check_name, connection_policy, filter_text, seconds, subscription_options
+from weft.client.options import (
+    check_name,
+    connection_policy,
+    filter_text,
+    seconds,
+    subscription_options,
+    subscription_text,
+)
 from weft.client.questions import (
     AnswerPage,
     RelationReport,
@@ -38,6 +45,7 @@ from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
 from weft.errors import ClientClosedError, OptionError
 from weft.language.any_filter import AnyFilter
+from weft.model.rate import Rate, split_rate, with_rate
 from weft.protocol.addresses import Address
 from weft.protocol.explanation import Explanation, explanation_of
 from weft.protocol.messages import (
@@ -52,6 +60,7 @@ from weft.protocol.messages import (
 )
 from weft.protocol.questions import (
     AnyQuestion,
+    AskBalance,
     AskItems,
     AskOrder,
     AskOverlay,
@@ -60,6 +69,7 @@ from weft.protocol.questions import (
     AskSubscriptions,
     AskTrace,
     AskWhy,
+    BalanceReport,
     BrokerSummary,
     ChangeSubscription,
     DetachLink,
@@ -67,10 +77,12 @@ from weft.protocol.questions import (
     FilterTrace,
     ItemDirection,
     ItemFacts,
+    MoveSession,
     OrderNode,
     OverlayList,
     RulesReport,
     SessionFacts,
+    SetBalance,
     SubscriptionFacts,
     WhyReport,
 )
@@ -391,6 +403,7 @@ class Client:
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        rate: str | Rate | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
 
@@ -401,6 +414,8 @@ class Client:
           subscription is created, not when it is resumed.
         - `ordered`: whether an event that failed (`nack`) holds back those behind it.
         - `lag`: how many events the subscription may be behind before the oldest are dropped.
+        - `rate`: at most so many events, such as "10/s" or "100/min". The broker suppresses the others, which are never
+          delivered, and counts them: `suppressed` in `weft status`. Older events that `since` asks for are not limited.
 
         It begins when it is awaited, entered with `async with`, or iterated. Leaving `async with` ends it here, and so
         does leaving a loop over it when nothing else refers to it; one with a name stays at the broker, see
@@ -420,7 +435,7 @@ class Client:
         'Chile'
         """
         options = subscription_options(name, shared, since, ordered, lag)
-        return Subscription(self._engine, filter_text(filter), name, options)
+        return Subscription(self._engine, subscription_text(filter, rate), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -738,7 +753,7 @@ class Client:
         (None, '')
         """
         text = "" if filter is None else filter_text(filter)
-        question = AskRules(principal, text, None if event is None else outgoing(event).attributes)
+        question = AskRules(principal, text, b"" if event is None else bytes(outgoing(event).attributes))
         return expected((await self.ask(question, broker=broker)).answer, RulesReport)
 
     # -- operation -------------------------------------------------------------------------------------------
@@ -757,6 +772,63 @@ class Client:
         >>> asyncio.run(main())
         """
         await self.ask(Disconnect(session, reason), broker=broker)
+
+    async def move_session(self, session: str, address: str, *, broker: str = "") -> None:
+        """Let the broker at another address take a session over, with its client if it is connected. Needs `operate`.
+
+        Returns when that broker is asked to; `sessions` shows where the session is. Access and limits are checked at
+        that broker; if it does not take the session, nothing changes. Raises AccessError, ConnectError, or
+        RequestError if there is no such session, or the broker is not in the network.
+
+        Cost: two round trips, and one connection to the other broker.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="sensor-7") as client:
+        ...         try:
+        ...             await client.move_session("sensor-7", local.address)
+        ...         except RequestError as error:
+        ...             return str(error)
+        >>> asyncio.run(main())
+        'this broker has no name, so no session can leave it; give it one'
+        """
+        target = Address.parse(address)
+        to = await self._engine.name_at(target)
+        await self.ask(MoveSession(session, to, str(target)), broker=broker)
+
+    async def balance(self, *, broker: str = "") -> BalanceReport:
+        """The loads of all brokers that balance them, as the broker knows them. Needs the right `status`.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        False
+        """
+        return expected((await self.ask(AskBalance(), broker=broker)).answer, BalanceReport)
+
+    async def set_balance(self, enabled: bool, *, broker: str = "") -> None:
+        """Let a broker share its load, and move sessions to others when it has too much; or not. Needs `operate`.
+
+        It holds until the broker is started again; `[balance]` in its settings is for good. Raises AccessError, or
+        RequestError if the broker has no name.
+
+        Cost: one round trip.
+
+        >>> from weft.server.config import BrokerConfig
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker(config=BrokerConfig(name="north")) as local, local.connect() as client:
+        ...         await client.set_balance(True)
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        True
+        """
+        await self.ask(SetBalance(enabled), broker=broker)
 
     async def detach(self, link: str, *, broker: str = "") -> None:
         """End a link, with everything that the neighbour wants; nobody waits for it any more. Needs `operate`.
@@ -1044,8 +1116,10 @@ class Subscription(_Subscribed):
         """
         await (await self._open()).complete()
 
-    async def replace(self, filter: AnyFilter) -> None:
-        """Change the filter, from the next event on. What matched before is still delivered.
+    async def replace(self, filter: AnyFilter | None = None, *, rate: str | Rate | None = "") -> None:
+        """Change the filter, the rate, or both, from the next event on. What matched before is still delivered.
+
+        Without a filter, or without a rate, it keeps the one that it has; with `rate=None` it has no rate any more.
 
         Cost: one round trip and one commit.
 
@@ -1058,8 +1132,11 @@ class Subscription(_Subscribed):
         >>> asyncio.run(main())
         6.5
         """
-        text = filter_text(filter)
+        before, limit = split_rate(self._filter)
+        text = before if filter is None else filter_text(filter)
+        text = with_rate(text, limit) if rate == "" else subscription_text(text, rate)
         await (await self._open()).ask("replace", text)
+        self._filter = text
 
     @property
     def dead_letters(self) -> DeadLetterQueue:

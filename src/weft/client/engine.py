@@ -155,6 +155,22 @@ class ClientEngine:
         return f"{what} within {timeout:g} s; the client is {self.states.current}"
 
     @property
+    def broker(self) -> str:
+        """The name of the broker; empty if it has none."""
+        return "" if self._main is None else self._main.session.home
+
+    async def name_at(self, address: Address) -> str:
+        """The name of the broker at another address, to which it connects for a moment. Raises ConnectError."""
+        self._open_main()
+        other = ClientEngine(replace(self._policy, addresses=(address,)))
+        try:
+            await other.open(self.loop)
+            return other.broker
+        finally:
+            await other.close()
+            other.finish()
+
+    @property
     def is_over(self) -> bool:
         """Whether it has ended, or is about to."""
         return self._error is not None

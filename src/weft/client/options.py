@@ -10,9 +10,10 @@ from pathlib import Path
 from weft.client.session import ConnectionPolicy
 from weft.client.subscription import SubscriptionOptions
 from weft.client.tls import client_context
-from weft.errors import FilterError, OptionError
+from weft.errors import FilterError, FilterSyntaxError, OptionError
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.model.door import is_unicode
+from weft.model.rate import Rate, with_rate
 from weft.model.value import to_micros
 from weft.protocol.addresses import Address
 
@@ -83,10 +84,21 @@ def subscription_options(
 
 def filter_text(filter: AnyFilter) -> str:
     """A filter as it is sent. Raises FilterError."""
-    text = str(as_filter(filter))
+    try:
+        text = str(as_filter(filter))
+    except FilterSyntaxError as error:
+        if not isinstance(filter, str) or not error.message.startswith("unknown predicate"):
+            raise
+        text = filter  # the broker may know it
     if not is_unicode(text):
         raise FilterError("the filter is not valid Unicode text")
     return text
+
+
+def subscription_text(filter: AnyFilter, rate: str | Rate | None) -> str:
+    """A filter as it is sent, with a rate or without. Raises FilterError."""
+    given = Rate.parse(rate) if isinstance(rate, str) else rate
+    return with_rate(filter_text(filter), given)
 
 
 def check_name(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from weft.gateway.clients import PrincipalClient
@@ -25,6 +26,7 @@ class ConsoleServices(NamedTuple):
     live: LiveHub
     logins: Logins
     samples: SampleStore
+    runs: Path  # recorded simulations
 
 
 @dataclass(slots=True)

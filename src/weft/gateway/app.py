@@ -14,6 +14,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -63,7 +64,7 @@ class GatewaySite(Protocol):
 class Gateway:
     """The gateway as an ASGI application."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is given
         self,
         pool: ClientPool,
         lines: LogLines,
@@ -71,8 +72,10 @@ class Gateway:
         *,
         hosts: frozenset[str] = LOOPBACK,
         origins: frozenset[str] = frozenset(),
+        runs: Path = Path("runs"),
     ) -> None:
         self.pool, self.counts = pool, counts
+        self.runs = runs  # recorded simulations, for the console
         self.lines, self._hosts, self._origins = lines, hosts, origins
         self._exact = {(each.method, each.path): each for each in ROUTES if not each.names}
         self._others = [each for each in ROUTES if each.names]

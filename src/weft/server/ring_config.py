@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import OptionError, RingError
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.predicate_modules import agreed_predicates
 from weft.model.value import parse_timestamp
 from weft.protocol.addresses import Address
 from weft.ring.group_state import GroupRule
@@ -44,6 +46,7 @@ class RingConfig:
     merge: SuperTopics | None = None  # which groups are merged
     keep: float = 3600.0  # seconds for which subscriptions and events wait for a broker that is down
     sharing: SharingRule = field(default_factory=SharingRule)  # what an overloaded node does
+    predicates: Predicates = NO_PREDICATES  # that filters may call
 
     def __post_init__(self) -> None:
         places = [self.listen, *([] if self.bind is None else [self.bind])]
@@ -79,6 +82,8 @@ class RingConfig:
             topics += f" with {'; '.join(below)}"
         if self.merge is not None:
             topics += f" merged with {self.merge.least_equal} equal and {self.merge.most_unequal} unequal members"
+        if len(self.predicates):
+            topics += f", and the predicates {', '.join(agreed_predicates(self.predicates))}"
         rule = self.sharing
         if rule.sharing is not Sharing.NONE:
             topics += f", {rule.sharing} among {rule.nodes} nodes above {rule.threshold} subscriptions"

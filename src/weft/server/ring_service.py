@@ -166,6 +166,7 @@ class RingService:
             confirmed=True,
             groups=config.groups,
             topics=config.topics,
+            predicates=config.predicates,
         )
         chord = ChordNode(SPACE, address, successors=max(4, config.replicas + 2), life=memory.life)
         rendezvous = RendezvousNode(chord, settings, np.random.default_rng(secrets.randbits(64)))

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 from weft.broker.broker import Core
 from weft.client.tls import client_context, server_context
 from weft.errors import OptionError, WeftError
+from weft.language.predicate_modules import filter_predicates
 from weft.log.base import Log, State
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
 from weft.protocol.addresses import Address
+from weft.routing.options import ModelOptions
 from weft.routing.table import Role
 from weft.server.committer import Trimmer
 from weft.server.config import BrokerConfig, http_place
@@ -53,6 +55,7 @@ async def start(
     schema = None if config.schema is None else Schema.load(config.schema)
     tls = server_context(config.tls)
     security = Security(config, schema, lines)
+    predicates = filter_predicates(config.predicates, config.taxonomy)
     table = routing_table(config, schema)
     most, fewer = room_for(config.connections.max)
     if fewer:
@@ -73,6 +76,7 @@ async def start(
             link_credentials=security.link_credentials,
             limits=config.limits,
             advertised=config.advertised,
+            predicates=predicates,
             executor=builder,
         )
         _load(core, log, stored, config, lines, place)
@@ -100,6 +104,7 @@ async def start(
                     secured = client_context(config.tls.authority, config.tls.certificate, config.tls.key)
                     dialling = Dialler(node, peer, Address.parse(link.address), secured).run()
                     tasks.append(asyncio.create_task(dialling, name=f"weft-link-{peer}"))
+            _balance(node, config)
             await around.enter_async_context(_http(node, config, lines))
             try:
                 yield node
@@ -123,6 +128,14 @@ async def _http(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> Asyn
         if config.gateway.listen:
             await doors.enter_async_context(watched_gateway(node, config, lines))
         yield
+
+
+def _balance(node: BrokerNode, config: BrokerConfig) -> None:
+    """Share the load with the other brokers of the network, if there are any."""
+    settings = config.balance
+    if config.name and node.addresses:
+        reached = settings.address or str(node.addresses[0])
+        node.driver.do(node.core.balance, settings.enabled, reached, settings.limits)
 
 
 def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
@@ -197,7 +210,11 @@ def check_files(config: BrokerConfig) -> None:
     Security(config, schema, LogLines(level="error"))
     routing_table(config, schema)
     if config.load is not None:
-        check_rows(InitialTable.open(config.load), named=config.auth.is_on)
+        check_rows(
+            InitialTable.open(config.load),
+            named=config.auth.is_on,
+            predicates=filter_predicates(config.predicates, config.taxonomy),
+        )
     _loop_factory(config)
 
 
@@ -271,6 +288,7 @@ def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
 
     address = re.sub(r"[^\w.]+", "-", f"{ring.listen.host}-{ring.listen.port}")
     named = name or config.name or (address if ring.listen.port else "node")
-    alone = replace(config, name=named, model="simple", links={RING: LinkConfig()})
+    alone = replace(config, name=named, model=ModelOptions("simple"), links={RING: LinkConfig()})
     data = None if config.memory else config.data
-    serve(alone, around=lambda node: RingService(node, replace(ring, data=data)))
+    predicates = filter_predicates(config.predicates, config.taxonomy)
+    serve(alone, around=lambda node: RingService(node, replace(ring, data=data, predicates=predicates)))

@@ -37,9 +37,7 @@ from weft.cli.stream import stream
 from weft.cli.sub import sub
 from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.cli.token import token
-from weft.kernels.compile_notice import listen
-
-COMPILING = "weft: compiling kernels, once on this machine; this takes about 20 seconds of processor time"
+from weft.kernels.compile_notice import NOTICE, listen
 
 PANELS = {  # of the list of commands
     "Rules and files": ("filter", "order", "match", "stream", "aggregate", "tune", "demand", "profile"),
@@ -110,7 +108,7 @@ def main() -> None:
     for output in (sys.stdout, sys.stderr):
         if hasattr(output, "reconfigure"):
             output.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
-    listen(lambda: typer.echo(COMPILING, err=True))
+    listen(lambda: typer.echo(f"weft: {NOTICE}", err=True))
     logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     try:

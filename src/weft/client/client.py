@@ -403,6 +403,7 @@ class Client:
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
         rate: str | Rate | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
@@ -414,6 +415,8 @@ class Client:
           subscription is created, not when it is resumed.
         - `ordered`: whether an event that failed (`nack`) holds back those behind it.
         - `lag`: how many events the subscription may be behind before the oldest are dropped.
+        - `expires`: seconds after which the broker forgets a subscription with a name that nobody reads; None means as
+          long as it keeps the sessions of this client.
         - `rate`: at most so many events, such as "10/s" or "100/min". The broker suppresses the others, which are never
           delivered, and counts them: `suppressed` in `weft status`. Older events that `since` asks for are not limited.
 
@@ -434,7 +437,7 @@ class Client:
         >>> asyncio.run(main())
         'Chile'
         """
-        options = subscription_options(name, shared, since, ordered, lag)
+        options = subscription_options(name, shared, since, ordered, lag, expires)
         return Subscription(self._engine, subscription_text(filter, rate), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------

@@ -203,10 +203,12 @@ class SyncClient(_Blocking[Client]):
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
         rate: str | Rate | None = None,
     ) -> SyncSubscription:
         """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
-        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, ordered=ordered, lag=lag, rate=rate)
+        some: dict[str, Any] = {"ordered": ordered, "lag": lag, "expires": expires, "rate": rate}
+        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **some)
         return SyncSubscription(twin)
 
     @_documented(Client.explain)

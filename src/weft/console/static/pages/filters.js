@@ -1,5 +1,5 @@
 // The workbench: errors as one types, meaning, lint, relations, matches of the last hour, and what an edit changes.
-import {html, api, count, plural, query, shown, useApi, useEffect, useParam, useRef, useState, Link, Fragment} from "../lib.js";
+import {html, api, count, plural, query, shown, useApi, useEffect, useParam, useState, Link} from "../lib.js";
 import {Bars, Empty, State, Sure, Table, Trouble} from "../parts.js";
 import {Attributes, FilterBox} from "../forms.js";
 import {subscriptionColumns} from "../lists.js";
@@ -39,7 +39,7 @@ function Hour({filter, caption, first}) {
   return html`<${Trouble} error=${found.error}/><p role="status">${plural(found.matched, "event")} matched; ${count(found.scanned)} of ${plural(found.total ?? 0, "stored event")} of the last hour compared${found.done ? "" : " so far"}.</p>${found.matched > 0 ? html`<${Bars} bars=${bars} label=${`${caption}, per minute in the last hour`}/><p class="dim axis-note"><span>1 h ago</span><span>now</span></p><${EventTable} name="matched" caption=${caption} events=${found.events} first=${first}/>` : found.done && !found.error && html`<${Empty} title="No stored event of the last hour matches">See "Lint" for likely mistakes, or publish one and look again.<//>`}`;
 }
 
-const KINDS = [["equal", "Equal to it"], ["covers", "Cover it"], ["covered", "Covered by it"], ["overlaps", "Overlap it"]];
+const KINDS = [["equal", "equal", "is equal"], ["covers", "cover it", "covers"], ["covered", "covered by it", "is covered"], ["overlaps", "overlap it", "overlaps"]];
 function Related({filter}) {
   const [state, set] = useState(null);
   useEffect(() => {
@@ -59,8 +59,8 @@ function Related({filter}) {
     return () => stop.abort();
   }, [filter]);
   if (!state) return html`<p class="dim">Comparing\u2026</p>`;
-  return html`<${Trouble} error=${state.error}/><p role="status">${KINDS.map(([k, name], i) => `${i ? ", " : ""}${count(state.counts[k])} ${{equal: "equal", covers: "cover it", covered: "covered by it", overlaps: "overlap it"}[k]}`)}; ${count(state.seen)} of ${plural(state.total, "subscription")} compared${state.done ? "" : " so far"}.</p>
-    <${Table} name="related" caption="Related subscriptions" rows=${state.rows} empty=${html`<${Empty} title="Nobody subscribes to any of this">No subscription at this broker has an event in common with the filter.<//>`} columns=${[{label: "It", value: r => r.relationship, class: "tight", show: r => ({equal: "is equal", covers: "covers", covered: "is covered", overlaps: "overlaps"}[r.relationship])}, ...subscriptionColumns.slice(0, 4)]}/>
+  return html`<${Trouble} error=${state.error}/><p role="status">${KINDS.map(([k, many]) => `${count(state.counts[k])} ${many}`).join(", ")}; ${count(state.seen)} of ${plural(state.total, "subscription")} compared${state.done ? "" : " so far"}.</p>
+    <${Table} name="related" caption="Related subscriptions" rows=${state.rows} empty=${html`<${Empty} title="Nobody subscribes to any of this">No subscription at this broker has an event in common with the filter.<//>`} columns=${[{label: "It", value: r => r.relationship, class: "tight", show: r => KINDS.find(k => k[0] === r.relationship)[2]}, ...subscriptionColumns.slice(0, 4)]}/>
     <h3>What each neighbour would be sent</h3><${Table} name="would-send" caption="What each neighbour would be sent" rows=${state.sends || []} empty=${html`<${Empty} title="No neighbours">This broker has no links, so nobody would be told.<//>`} columns=${[{label: "Neighbour", key: "link"}, {label: "Sent", value: s => s.sent ? "sent" : "not sent", show: s => html`<${State} kind=${s.sent ? "good" : "idle"}>${s.sent ? "would be sent" : "nothing new"}<//>`}, {label: "Why", key: "reason", class: "wide"}]}/>`;
 }
 

@@ -284,6 +284,8 @@ class SyncClient(_Blocking[Client]):
     disconnect = _blocking(Client.disconnect)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
+    retune = _blocking(Client.retune)
+    label_space = _blocking(Client.label_space)
 
     @property
     @_documented(Client.dead_letters)

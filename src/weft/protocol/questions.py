@@ -159,8 +159,15 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
     filter: _Text | None = None  # None ends it
 
 
+class Retune(_Asked, frozen=True, tag="retune"):
+    """Give the network another label space, from the broker that begins re-tunings; without one, name the present."""
+
+    right: ClassVar[str] = "operate"
+    space: _Text = ""  # its parameters, as JSON
+
+
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription
+Operation = Disconnect | DetachLink | ChangeSubscription | Retune
 NetworkQuestion = AskOverlay | AskSummary | AskReach
 AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 

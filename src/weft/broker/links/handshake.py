@@ -76,6 +76,11 @@ class Reach:
         others = (pair for other, known in self._behind.items() if other != link for pair in known.items())
         return (self.name, ""), *others
 
+    @property
+    def first(self) -> str:
+        """The smallest name of all brokers, the same at each of them: it begins what only one may begin."""
+        return min((self.name, *(name for known in self._behind.values() for name in known)))
+
     def next_hop(self, name: str) -> Link | None:
         """The neighbour on the path to a broker."""
         return next((link for link, known in self._behind.items() if name in known), None)

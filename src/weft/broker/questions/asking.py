@@ -61,6 +61,7 @@ from weft.protocol.questions import (
     OrderList,
     OverlayList,
     RecentMatches,
+    Retune,
     SearchEvents,
     SessionList,
     SubscriptionList,
@@ -212,7 +213,7 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription):
+        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | Retune):
             self._operations.carry_out(asker, question, now)
         elif isinstance(question, AskOverlay):
             self._lead(asker, question, self._contents.summary(), AskSummary(), now)

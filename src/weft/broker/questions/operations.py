@@ -14,7 +14,9 @@ from weft.broker.questions.listings import Page
 from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
 from weft.broker.subscriptions import ClientSubscriptions
-from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, Operation, OperationDone
+from weft.errors import SchemaError
+from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, Operation, OperationDone, Retune
+from weft.routing.dls.space import LabelSpace
 from weft.routing.table import Link
 
 
@@ -75,6 +77,16 @@ class Operations:
             case ChangeSubscription(session, number, str() as text):
                 self._subscriptions.change(self._session(session), number, text, now)
                 self._answer_when_stored(asker, f"subscription {number} of {session!r} has another filter")
+
+            case Retune(""):
+                self.reply(asker, Page(OperationDone(self._links.label_space())), now)
+            case Retune(text):
+                try:
+                    space = LabelSpace.from_json(text)
+                except SchemaError as error:
+                    raise RefusalError("space", str(error)) from None
+                self._links.retune(space)
+                self._answer_when_stored(asker, "the network changes to the new label space")
 
     def _session(self, name: str) -> Session:
         known = self._sessions.by_name.get(name)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from weft.ring.chord import ChordNode
+from weft.ring.key_copies import KeyCopies
 from weft.ring.keys_in_hand import GapSearch, KeysInHand, Life
 from weft.ring.messages import ChordEffect, NodeRef
 from weft.ring.rendezvous_messages import Handover, JoinedRing, Recalled, RingEffect, WorkAnswer
@@ -64,7 +65,7 @@ def trusts_an_empty_copy(monkeypatch: pytest.MonkeyPatch) -> None:
             work.complete = True
         return self._recalled_all(work, now)
 
-    monkeypatch.setattr(KeysInHand, "_covers", lambda self, after, upto: False)
+    monkeypatch.setattr(KeyCopies, "covers", lambda self, after, upto: False)
     monkeypatch.setattr(KeysInHand, "_recalled", first)
 
 

@@ -12,8 +12,9 @@ from weft.index.scan import ScanIndex
 from weft.ring.chord import ANSWER, ChordNode, quiet_ring
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
+from weft.ring.key_copies import BATCH
 from weft.ring.key_mapping import KeyMapping
-from weft.ring.keys_in_hand import BATCH, NEXT_LIFE, Life
+from weft.ring.keys_in_hand import NEXT_LIFE, Life
 from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.messages import Ask, NodeAddress, Notify, RequestToken
 from weft.ring.rendezvous import RendezvousNode

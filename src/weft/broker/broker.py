@@ -66,7 +66,7 @@ from weft.broker.history import HistoryReads
 from weft.broker.identity import Authenticate
 from weft.broker.ingest import Ingest
 from weft.broker.invariants import Invariants
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import BalanceLimits, ClientLimits
 from weft.broker.links.events import EventForwarding
 from weft.broker.links.handshake import AuthenticateLink
 from weft.broker.links.links import Links
@@ -468,6 +468,12 @@ class Core:
         """Move a session to another broker; its client is told the address. Raises LocalProtocolError."""
         self._begin(now)
         self._moves.invite(session, broker, address, now)
+        return self._finish(now)
+
+    def balance(self, enabled: bool, address: str, limits: BalanceLimits | None, now: Now) -> list[Effect]:
+        """Share the load with other brokers, or not. `address` is where clients reach this one."""
+        self._begin(now)
+        self._moves.balance.configure(enabled, address, limits, now)
         return self._finish(now)
 
     # -- the turn -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import typer
 
 from weft import __version__
 from weft.cli.access import access
+from weft.cli.console import console
 from weft.cli.dead import dead
 from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
@@ -27,7 +28,7 @@ from weft.cli.models import interest, models
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
-from weft.cli.questions import relate, search, sessions, why
+from weft.cli.questions import balance, relate, search, sessions, why
 from weft.cli.retune import retune
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
@@ -37,9 +38,7 @@ from weft.cli.stream import stream
 from weft.cli.sub import sub
 from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.cli.token import token
-from weft.kernels.compile_notice import listen
-
-COMPILING = "weft: compiling kernels, once on this machine; this takes about 20 seconds of processor time"
+from weft.kernels.compile_notice import NOTICE, listen
 
 PANELS = {  # of the list of commands
     "Rules and files": ("filter", "order", "match", "stream", "aggregate", "tune", "demand", "profile"),
@@ -78,12 +77,14 @@ app.add_typer(ring, name="ring", help="Run brokers that form a ring, and show th
 app.add_typer(log, name="log", help="Inspect and maintain the durable log of a broker.")
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
+app.add_typer(sessions, name="sessions", help="Show the sessions of a broker, and move them to another one.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
 for command in (
     serve,
     gateway,
+    console,
     status,
-    sessions,
+    balance,
     why,
     explain,
     search,
@@ -109,7 +110,7 @@ def main() -> None:
     for output in (sys.stdout, sys.stderr):
         if hasattr(output, "reconfigure"):
             output.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
-    listen(lambda: typer.echo(COMPILING, err=True))
+    listen(lambda: typer.echo(f"weft: {NOTICE}", err=True))
     logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     try:

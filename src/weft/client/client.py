@@ -60,6 +60,7 @@ from weft.protocol.messages import (
 )
 from weft.protocol.questions import (
     AnyQuestion,
+    AskBalance,
     AskItems,
     AskOrder,
     AskOverlay,
@@ -68,6 +69,7 @@ from weft.protocol.questions import (
     AskSubscriptions,
     AskTrace,
     AskWhy,
+    BalanceReport,
     BrokerSummary,
     ChangeSubscription,
     DetachLink,
@@ -75,12 +77,14 @@ from weft.protocol.questions import (
     FilterTrace,
     ItemDirection,
     ItemFacts,
+    MoveSession,
     OperationDone,
     OrderNode,
     OverlayList,
     Retune,
     RulesReport,
     SessionFacts,
+    SetBalance,
     SubscriptionFacts,
     WhyReport,
 )
@@ -401,6 +405,7 @@ class Client:
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
         rate: str | Rate | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
@@ -412,6 +417,8 @@ class Client:
           subscription is created, not when it is resumed.
         - `ordered`: whether an event that failed (`nack`) holds back those behind it.
         - `lag`: how many events the subscription may be behind before the oldest are dropped.
+        - `expires`: seconds after which the broker forgets a subscription with a name that nobody reads; None means as
+          long as it keeps the sessions of this client.
         - `rate`: at most so many events, such as "10/s" or "100/min". The broker suppresses the others, which are never
           delivered, and counts them: `suppressed` in `weft status`. Older events that `since` asks for are not limited.
 
@@ -432,7 +439,7 @@ class Client:
         >>> asyncio.run(main())
         'Chile'
         """
-        options = subscription_options(name, shared, since, ordered, lag)
+        options = subscription_options(name, shared, since, ordered, lag, expires)
         return Subscription(self._engine, subscription_text(filter, rate), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------
@@ -751,7 +758,7 @@ class Client:
         (None, '')
         """
         text = "" if filter is None else filter_text(filter)
-        question = AskRules(principal, text, None if event is None else outgoing(event).attributes)
+        question = AskRules(principal, text, b"" if event is None else bytes(outgoing(event).attributes))
         return expected((await self.ask(question, broker=broker)).answer, RulesReport)
 
     # -- operation -------------------------------------------------------------------------------------------
@@ -770,6 +777,63 @@ class Client:
         >>> asyncio.run(main())
         """
         await self.ask(Disconnect(session, reason), broker=broker)
+
+    async def move_session(self, session: str, address: str, *, broker: str = "") -> None:
+        """Let the broker at another address take a session over, with its client if it is connected. Needs `operate`.
+
+        Returns when that broker is asked to; `sessions` shows where the session is. Access and limits are checked at
+        that broker; if it does not take the session, nothing changes. Raises AccessError, ConnectError, or
+        RequestError if there is no such session, or the broker is not in the network.
+
+        Cost: two round trips, and one connection to the other broker.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="sensor-7") as client:
+        ...         try:
+        ...             await client.move_session("sensor-7", local.address)
+        ...         except RequestError as error:
+        ...             return str(error)
+        >>> asyncio.run(main())
+        'this broker has no name, so no session can leave it; give it one'
+        """
+        target = Address.parse(address)
+        to = await self._engine.name_at(target)
+        await self.ask(MoveSession(session, to, str(target)), broker=broker)
+
+    async def balance(self, *, broker: str = "") -> BalanceReport:
+        """The loads of all brokers that balance them, as the broker knows them. Needs the right `status`.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        False
+        """
+        return expected((await self.ask(AskBalance(), broker=broker)).answer, BalanceReport)
+
+    async def set_balance(self, enabled: bool, *, broker: str = "") -> None:
+        """Let a broker share its load, and move sessions to others when it has too much; or not. Needs `operate`.
+
+        It holds until the broker is started again; `[balance]` in its settings is for good. Raises AccessError, or
+        RequestError if the broker has no name.
+
+        Cost: one round trip.
+
+        >>> from weft.server.config import BrokerConfig
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker(config=BrokerConfig(name="north")) as local, local.connect() as client:
+        ...         await client.set_balance(True)
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        True
+        """
+        await self.ask(SetBalance(enabled), broker=broker)
 
     async def detach(self, link: str, *, broker: str = "") -> None:
         """End a link, with everything that the neighbour wants; nobody waits for it any more. Needs `operate`.

@@ -60,11 +60,19 @@ def connection_policy(  # noqa: PLR0913, PLR0917 - the options of a client
     return ConnectionPolicy(addresses, credentials, context, timeout, heartbeat, retry_for=retry_for)
 
 
-def subscription_options(
-    name: str, shared: bool, since: int | datetime | None, ordered: bool, lag: int
+def subscription_options(  # noqa: PLR0913, PLR0917 - the options of a subscription
+    name: str,
+    shared: bool,
+    since: int | datetime | None,
+    ordered: bool,
+    lag: int,
+    expires: float | timedelta | None = None,
 ) -> SubscriptionOptions:
     """What a subscription is. Raises OptionError."""
     check_name(name)
+    kept = seconds(expires)
+    if kept and (shared or not name):
+        raise OptionError("only a subscription with a name that is not shared is kept, so only that can expire")
     if shared and not name:
         raise OptionError("a shared subscription needs a name, the same one for all its consumers")
     if shared and since is not None:
@@ -79,7 +87,7 @@ def subscription_options(
             raise OptionError(f"since is an offset or a datetime, not {since!r}")
         offset = since
     durable = bool(name) or since is not None
-    return SubscriptionOptions(durable, ordered, name if shared else "", offset, moment, lag)
+    return SubscriptionOptions(durable, ordered, name if shared else "", offset, moment, lag, expires=kept)
 
 
 def filter_text(filter: AnyFilter) -> str:

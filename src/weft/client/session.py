@@ -509,6 +509,11 @@ class ClientSession:
         return self._last_token
 
     @property
+    def home(self) -> str:
+        """The name of the broker that has welcomed the session last; empty if it has none."""
+        return self._home
+
+    @property
     def is_settled(self) -> bool:
         """Whether everything published is confirmed and every request is answered."""
         asking = bool(self._requests) or any(each.asks for each in self.subscriptions.values())

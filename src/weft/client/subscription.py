@@ -83,6 +83,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     since_time: int | None = None
     lag: int = 0
     disconnect: bool = False
+    expires: int = 0  # seconds that its session is kept without a connection; 0: as the client says
 
 
 class SubscriptionState:

@@ -203,10 +203,12 @@ class SyncClient(_Blocking[Client]):
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
         rate: str | Rate | None = None,
     ) -> SyncSubscription:
         """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
-        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, ordered=ordered, lag=lag, rate=rate)
+        some: dict[str, Any] = {"ordered": ordered, "lag": lag, "expires": expires, "rate": rate}
+        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **some)
         return SyncSubscription(twin)
 
     @_documented(Client.explain)
@@ -282,6 +284,9 @@ class SyncClient(_Blocking[Client]):
     why = _blocking(Client.why)
     rules = _blocking(Client.rules)
     disconnect = _blocking(Client.disconnect)
+    move_session = _blocking(Client.move_session)
+    balance = _blocking(Client.balance)
+    set_balance = _blocking(Client.set_balance)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
     retune = _blocking(Client.retune)

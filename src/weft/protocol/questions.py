@@ -121,7 +121,7 @@ class AskRules(_Asked, frozen=True, tag="rules"):
 
     principal: _Name = ""
     filter: _Text = ""
-    event: msgspec.Raw | None = None  # as in `Publish`
+    event: bytes = b""  # its attributes, as in `Publish`; empty for none
 
 
 class AskMatches(_Asked, frozen=True, tag="matches"):
@@ -166,9 +166,31 @@ class Retune(_Asked, frozen=True, tag="retune"):
     space: _Text = ""  # its parameters, as JSON
 
 
+class MoveSession(_Asked, frozen=True, tag="move"):
+    """Let another broker of the network take a session over; its client is redirected."""
+
+    right: ClassVar[str] = "operate"
+    session: _Name
+    to: _Name  # the name of that broker
+    address: _Name  # where clients reach it
+
+
+class AskBalance(_Asked, frozen=True, tag="balance"):
+    """The loads of all brokers, as this one knows them."""
+
+    right: ClassVar[str] = "status"
+
+
+class SetBalance(_Asked, frozen=True, tag="set balance"):
+    """Let a broker share its load and move sessions to others, or not."""
+
+    right: ClassVar[str] = "operate"
+    enabled: bool
+
+
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription | Retune
-NetworkQuestion = AskOverlay | AskSummary | AskReach
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance
+NetworkQuestion = AskOverlay | AskSummary | AskReach | AskBalance
 AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 
 
@@ -419,6 +441,23 @@ class OperationDone(_Told, frozen=True, tag="done"):
     text: str
 
 
+class BrokerLoad(msgspec.Struct, frozen=True):
+    """The load of a broker."""
+
+    broker: str
+    load: float  # events per second that its sessions publish, and that their subscriptions match
+    sessions: int  # with a name
+    address: str  # where clients reach it
+
+
+class BalanceReport(_Told, frozen=True, tag="balance"):
+    """Whether a broker takes part in balancing, the loads that it knows, and how many sessions it has moved away."""
+
+    enabled: bool
+    brokers: tuple[BrokerLoad, ...]
+    moved: int
+
+
 ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
 AnyAnswer = (
     ListAnswer
@@ -429,6 +468,7 @@ AnyAnswer = (
     | WhyReport
     | RulesReport
     | RecentMatches
+    | BalanceReport
     | OperationDone
 )
 

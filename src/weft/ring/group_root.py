@@ -342,7 +342,7 @@ class GroupRoots:
         effects: list[RingEffect] = []
         for target in self._keys.copy_targets(state.key):
             effects += self._table.ask(work, target, target.address, message, now)
-        for former in self._keys.former_holders():
+        for former in self._keys.copies.former_holders():
             effects += self._table.tell(former.address, message)
         return effects
 

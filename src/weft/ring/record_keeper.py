@@ -159,7 +159,7 @@ class RecordKeeper:
                 by_target.setdefault(target, []).append(record)
         for target, some in by_target.items():
             effects += self._table.ask(work, target, target.address, CopyRecords(NO_TOKEN, tuple(some)), now)
-        for former in self._keys.former_holders():
+        for former in self._keys.copies.former_holders():
             if former not in by_target:
                 effects += self._table.tell(former.address, CopyRecords(NO_TOKEN, tuple(records)))
         return effects if work.open else [*effects, *self._share(work, now)]
@@ -219,7 +219,7 @@ class RecordKeeper:
         work = Releasing(reply)
         self._table.begin(work, WorkState.COPYING)
         effects: list[RingEffect] = []
-        targets = (*self._keys.copy_targets(slot.key), *self._keys.former_holders(), *self.shared.holders)
+        targets = (*self._keys.copy_targets(slot.key), *self._keys.copies.former_holders(), *self.shared.holders)
         for target in dict.fromkeys(targets):
             effects += self._table.ask(work, target, target.address, Release(NO_TOKEN, slot, stamp), now)
         return effects if work.open else [*effects, *self._released(work, None, True, now)]

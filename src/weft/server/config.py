@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import BalanceLimits, ClientLimits
 from weft.client.tls import TlsConfig
 from weft.errors import OptionError
 from weft.log.retention import DEFAULT_RETENTION, Retention
@@ -120,10 +120,14 @@ class GatewayConfig:
     hosts: tuple[str, ...] = ()  # names by which clients reach it, besides localhost and that of `listen`
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
     console: bool = True  # serve the web console below /ui
+    runs: Path = Path("runs")  # the directory of recorded simulations (*.weftrun) that the console plays
+    nice: int = 10  # how far it stands back behind the broker for processor time: 0 is not at all, 19 is most
 
     def __post_init__(self) -> None:
         if self.listen:
             http_place(self.listen, "gateway.listen")
+        if not 0 <= self.nice < 20:
+            raise OptionError(f"gateway.nice is a number from 0 to 19, not {self.nice}")
         for origin in self.origins:
             scheme, _, rest = origin.partition("://")
             if scheme not in ("http", "https") or not rest or "/" in rest or "*" in rest:
@@ -134,6 +138,31 @@ class GatewayConfig:
         """Whether only this machine reaches it."""
         host, _ = http_place(self.listen, "gateway.listen")
         return Address("weft", host, 0).local
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceConfig:
+    """`[balance]`: whether sessions move to brokers that have less to do; see docs/guides/moving.md."""
+
+    enabled: bool = False
+    address: str = ""  # where clients reach this broker; by default the first address where it listens
+    every: Duration = 5_000_000  # between two reports of the load
+    above: float = 1.2  # times the mean load: a broker with more moves sessions away
+    max_sessions: int = 64  # that it moves at a time
+    rest: Duration = 30_000_000  # that a session stays at least where it has come
+
+    def __post_init__(self) -> None:
+        if self.address:
+            Address.parse(self.address)
+        if not 1.05 < self.above <= 100:
+            raise OptionError(f"balance.above is {self.above:g}; it must be above 1.05, such as 1.2")
+        if self.every < 100_000:
+            raise OptionError("balance.every is too short; at least 100 ms are needed to measure a load")
+
+    @property
+    def limits(self) -> BalanceLimits:
+        """When sessions are moved, and how many."""
+        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +193,7 @@ class BrokerConfig:
     limits: ClientLimits = _LIMITS
     connections: ConnectionConfig = ConnectionConfig()
     gateway: GatewayConfig = GatewayConfig()
+    balance: BalanceConfig = BalanceConfig()
     links: Mapping[str, LinkConfig] = field(default_factory=dict)
 
     @property

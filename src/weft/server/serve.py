@@ -104,6 +104,7 @@ async def start(
                     secured = client_context(config.tls.authority, config.tls.certificate, config.tls.key)
                     dialling = Dialler(node, peer, Address.parse(link.address), secured).run()
                     tasks.append(asyncio.create_task(dialling, name=f"weft-link-{peer}"))
+            _balance(node, config)
             await around.enter_async_context(_http(node, config, lines))
             try:
                 yield node
@@ -127,6 +128,14 @@ async def _http(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> Asyn
         if config.gateway.listen:
             await doors.enter_async_context(watched_gateway(node, config, lines))
         yield
+
+
+def _balance(node: BrokerNode, config: BrokerConfig) -> None:
+    """Share the load with the other brokers of the network, if there are any."""
+    settings = config.balance
+    if config.name and node.addresses:
+        reached = settings.address or str(node.addresses[0])
+        node.driver.do(node.core.balance, settings.enabled, reached, settings.limits)
 
 
 def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:

@@ -368,6 +368,8 @@ class CoreWorld(ScriptedWorld):
         """The hand-over that has caused a message, and what it is; nothing for one that no hand-over is about."""
         if isinstance(message, LinkRelay) and message.kind is RelayKind.MOVE:
             move = decode_move(message.body)
+            if not isinstance(move, MoveMessage):
+                return None, ""
             phase, kind, group = _MOVES[type(move)]
             handover = self._handover(move)
             if isinstance(move, MoveEnd) and not handover.client.spec.publishes:

@@ -636,7 +636,7 @@ class Links:
         """
         table = self._tunable()
         for peer in self.neighbours:
-            if self.reach.next_hop(peer) is None:
+            if not self.reach.is_described(peer):
                 raise LocalProtocolError(f"{peer} has not been here since this broker started; re-tune when it is")
         first = self.reach.first
         if first != self.reach.name:

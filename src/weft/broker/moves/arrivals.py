@@ -193,6 +193,7 @@ class Arrivals:
         self._clients, self._departures, self._post = clients, departures, post
         self.finishing: dict[tuple[SessionId, int], Arrival] = {}  # at home; the old broker is to forget them
         self.arriving: dict[SessionId, Arrival] = {}
+        self.came: dict[SessionId, int] = {}  # monotonic: when sessions have come, the last time
 
     # -- the copy ---------------------------------------------------------------------------------------
 
@@ -597,6 +598,7 @@ class Arrivals:
         self.finishing[session.id, arrival.epoch] = arrival
         self._departures.tombstones.pop(session.id, None)
         self._counts["moves done"] += 1
+        self.came[session.id] = now.monotonic
         if not self._access.of(session.owner).reads_all:
             for _, sub in sorted(session.subs.items()):
                 self._access.recheck(session, sub)

@@ -19,6 +19,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.limits import REFUSALS
 from weft.broker.links.links import Links
 from weft.broker.moves.arrivals import Arrival, Arrivals, WaitingClient
+from weft.broker.moves.balance import Balance
 from weft.broker.moves.departures import AskedMove, Departure, Departures, LeftQueue
 from weft.broker.moves.states import REACTIONS, MoveSide, MoveState, Reaction
 from weft.broker.parts import BrokerParts
@@ -30,6 +31,7 @@ from weft.protocol.link_messages import LinkRelay, RelayKind
 from weft.protocol.messages import MOVES, Hello, HomeBroker, Whereabouts, next_epoch
 from weft.protocol.move_messages import (
     AnyMove,
+    BrokerLoadReport,
     MoveChunk,
     MoveClaim,
     MovedSession,
@@ -87,6 +89,7 @@ class Moves:
         self.asking: dict[SessionId, Asking] = {}
         self.departures = Departures(parts, ingest, links, adverts, clients, self._post)
         self.arrivals = Arrivals(parts, ingest, links, subscriptions, adverts, clients, self.departures, self._post)
+        self.balance = Balance(parts, links, self.arrivals.came, self.invite)
         self.unscheduled: list[Arrival] = []  # restored; they go on with the first tick
         self._reactions: dict[Reaction, Callable[..., None]] = {
             Reaction.IGNORE: self._ignore,
@@ -100,6 +103,7 @@ class Moves:
             Reaction.FILL: self._fill,
             Reaction.STORE: self._store,
             Reaction.CLOSE: self._close,
+            Reaction.RELEASE: self._release,
             Reaction.REMOVE: self._remove,
             Reaction.FOLLOW: self._follow,
             Reaction.KEEP: self._keep,
@@ -128,6 +132,9 @@ class Moves:
             message = decode_move(relay.body)
         except RemoteProtocolError:
             self._counts["moves not read"] += 1
+            return
+        if isinstance(message, BrokerLoadReport):
+            self.balance.received(message, relay.source, now)
             return
         state = self.state(message.session)
         if self.arrivals.claim(message.session, message.epoch) is not None:
@@ -285,16 +292,19 @@ class Moves:
 
     def invite(self, name: str, broker: str, address: str, now: Now) -> None:
         """Ask another broker to take a session over; its client is redirected. Raises LocalProtocolError."""
+        if not self.name:
+            raise LocalProtocolError("this broker has no name, so no session can leave it; give it one")
         session = self._sessions.by_name.get(name)
         if session is None:
-            raise LocalProtocolError(f"there is no session {name!r} here; list sessions with `weft status`")
+            raise LocalProtocolError(f"there is no session {name!r} here; `weft sessions` lists all")
         here = self._sessions.connection_of(session)
-        if session.arrival is not None or session.cutting is not None:
+        if session.is_moving:
             raise LocalProtocolError(f"session {name!r} is moving already; wait until it has")
         if broker == self.name:
             raise LocalProtocolError(f"session {name!r} is at {broker} already")
         if not self._links.reach.path(broker):
-            raise LocalProtocolError(f"{broker} is not in the network of {self.name}; name a broker that is")
+            where = broker or "a broker without a name"
+            raise LocalProtocolError(f"{where} is not in the network of {self.name}; name a broker that is")
         if here is not None and here.version < MOVES:
             raise LocalProtocolError(f"the client of session {name!r} is too old to be moved; update it")
         session.invited_to = address
@@ -422,6 +432,15 @@ class Moves:
         final = message.code in ("epoch", "owner")  # somebody else has the session; otherwise it is where it was
         self._give_up(asking, "refused" if final else "unreachable", message.reason, now)
 
+    def _release(self, message: MoveRefused, source: str, now: Now) -> None:  # noqa: ARG002
+        self.departures.release(self._sessions.by_id[message.session], message, source)
+
+    def _not_taken(self, asking: Asking, source: str, code: str, reason: str, now: Now) -> None:
+        """This broker does not take a session that was described to it: the old one goes on with it."""
+        self._counts["moves refused here"] += 1
+        self._post(source, MoveRefused(asking.id, asking.epoch, code, reason), now)
+        self._give_up(asking, code, reason, now)
+
     def _give_up(self, asking: Asking, code: str, reason: str, now: Now) -> None:
         del self.asking[asking.id]
         if asking.client is not None:
@@ -440,13 +459,12 @@ class Moves:
         if len(parts) < message.parts:
             return
         if asking.owner != message.owner or asking.name != message.name or asking.name in self._sessions.by_name:
-            self._give_up(asking, "refused", f"session {asking.name!r} belongs to somebody else", now)
+            self._not_taken(asking, source, "refused", f"session {asking.name!r} belongs to somebody else", now)
             return
         try:
             self.arrivals.install(parts, source, asking.client, now)
         except REFUSALS as error:
-            self._counts["moves refused here"] += 1
-            self._give_up(asking, "unreachable", f"{self.name} does not take the session: {error}", now)
+            self._not_taken(asking, source, "unreachable", f"{self.name} does not take the session: {error}", now)
             return
         del self.asking[asking.id]
         arrival = self.arrivals.arriving[asking.id]

@@ -40,6 +40,7 @@ from weft.protocol.questions import (
     MOST_TOKEN,
     AnyAnswer,
     AnyQuestion,
+    AskBalance,
     AskItems,
     AskMatches,
     AskOrder,
@@ -58,12 +59,14 @@ from weft.protocol.questions import (
     DetachLink,
     Disconnect,
     ItemList,
+    MoveSession,
     OrderList,
     OverlayList,
     RecentMatches,
     Retune,
     SearchEvents,
     SessionList,
+    SetBalance,
     SubscriptionList,
     encode_body,
     read_answer,
@@ -213,8 +216,10 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | Retune):
+        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance):
             self._operations.carry_out(asker, question, now)
+        elif isinstance(question, AskBalance):
+            self.reply(asker, Page(self._operations.balance(now)), now)
         elif isinstance(question, AskOverlay):
             self._lead(asker, question, self._contents.summary(), AskSummary(), now)
         elif isinstance(question, AskWhy):

@@ -72,6 +72,7 @@ _COPIED = 40  # sessions that are listed in a microsecond
 _TOGETHER = 500  # sessions that are passed over in one piece of work
 _LISTED = 25  # subscriptions of a session that are listed in a microsecond
 _MOST_ORDERED = 20_000  # subscriptions in an order
+_MOST_ORDERS = 4  # that are kept, so that several people can look at them
 _SHOWN = 200  # characters of an item in a sentence
 _MOST_TRACED = 1 << 14  # characters of a filter
 
@@ -106,7 +107,7 @@ class Contents:
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._journal, self._parse = parts.access, parts.journal, parts.parse
         self._links, self._decoder = links, parts.decoder
-        self._order: LocalOrder | None = None  # that was asked for last
+        self._kept_orders: dict[int, LocalOrder] = {}  # that were asked for last
         self._orders = 0
 
     def sees_all(self, principal: str) -> bool:
@@ -234,8 +235,8 @@ class Contents:
                 grant.check_subscribe(self._parse(question.filter))
             except AccessError as error:
                 problem, _, nearest = str(error).partition("; the nearest rule is ")
-        if question.event is not None:
-            attributes = self._event(question.event)
+        if question.event:
+            attributes = self._event(msgspec.Raw(question.event))
             read = grant.may_read(attributes)
             try:
                 grant.check_publish(attributes)
@@ -386,10 +387,11 @@ class Contents:
         Raises RefusalError at once.
         """
         if question.node is not None:
-            node = None if self._order is None else self._order.get(question.node)
-            if node is None:
+            kept = self._kept_orders.get(question.node >> 32)
+            node = None if kept is None else kept.get(question.node)
+            if kept is None or node is None:
                 raise RefusalError("unknown", f"there is no node {question.node} any longer; begin with the roots")
-            return self._level(node.children, progress)
+            return self._level(kept, node.children, progress)
         if len(self._matcher) > _MOST_ORDERED:
             raise RefusalError(
                 "limit", f"an order has at most {_MOST_ORDERED:,} subscriptions; relate a filter to them instead"
@@ -397,7 +399,7 @@ class Contents:
         return self._new_order(principal, progress)
 
     def _new_order(self, principal: str, progress: ListProgress) -> Iterator[ListStep]:
-        schema, self._orders = self._matcher.table.schema, self._orders + 1
+        schema = self._matcher.table.schema
         forest: Forest[Region] = Forest(FilterRelation(schema))
         texts: list[str] = []
         for each in self._visible(principal):
@@ -412,12 +414,15 @@ class Contents:
             if not is_empty(wanted, schema):
                 forest.add(wanted, number)
             yield ListStep(_PLACED)
-        self._order = LocalOrder(forest, self._orders)
-        yield from self._level(forest.roots, ListProgress())
+        self._orders += 1
+        order = self._kept_orders[self._orders] = LocalOrder(forest, self._orders)
+        if len(self._kept_orders) > _MOST_ORDERS:
+            del self._kept_orders[next(iter(self._kept_orders))]
+        yield from self._level(order, forest.roots, ListProgress())
 
-    def _level(self, nodes: Iterable[Node[Region]], progress: ListProgress) -> Iterator[ListStep]:
-        order, level = self._order, [*nodes]
-        assert order is not None
+    @staticmethod
+    def _level(order: LocalOrder, nodes: Iterable[Node[Region]], progress: ListProgress) -> Iterator[ListStep]:
+        level = [*nodes]
         progress.total = len(level)
         for node in level:
             progress.seen += 1

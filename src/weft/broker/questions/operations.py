@@ -14,8 +14,18 @@ from weft.broker.questions.listings import Page
 from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
 from weft.broker.subscriptions import ClientSubscriptions
-from weft.errors import SchemaError
-from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, Operation, OperationDone, Retune
+from weft.errors import LocalProtocolError, SchemaError
+from weft.protocol.questions import (
+    BalanceReport,
+    ChangeSubscription,
+    DetachLink,
+    Disconnect,
+    MoveSession,
+    Operation,
+    OperationDone,
+    Retune,
+    SetBalance,
+)
 from weft.routing.dls.space import LabelSpace
 from weft.routing.table import Link
 
@@ -67,6 +77,18 @@ class Operations:
             case DetachLink(link):
                 self._links.detach(Link(link))
                 self._answer_when_stored(asker, f"{link} is detached")
+            case MoveSession(session, to, address):
+                try:
+                    self._clients.moves.invite(session, to, address, now)
+                except LocalProtocolError as error:
+                    raise RefusalError("move", str(error)) from None
+                self.reply(asker, Page(OperationDone(f"{to} takes the session {session!r} over")), now)
+            case SetBalance(enabled):
+                balance = self._clients.moves.balance
+                if enabled and not balance.name:
+                    raise RefusalError("name", "this broker has no name, so no session can leave it; give it one")
+                balance.configure(enabled, "", None, now)
+                self.reply(asker, Page(OperationDone(f"balancing is {'on' if enabled else 'off'}")), now)
             case ChangeSubscription(session, number, None):
                 known = self._session(session)
                 sub = known.subs.get(number)
@@ -87,6 +109,10 @@ class Operations:
                     raise RefusalError("space", str(error)) from None
                 self._links.retune(space)
                 self._answer_when_stored(asker, "the network changes to the new label space")
+
+    def balance(self, now: Now) -> BalanceReport:
+        """The loads of all brokers, as this one knows them."""
+        return self._clients.moves.balance.report(now)
 
     def _session(self, name: str) -> Session:
         known = self._sessions.by_name.get(name)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from weft.console.page import ConsolePage
 from weft.console.pages import (
     brokers,
+    context,
     dead,
     events,
     filters,
+    orders,
     overview,
     publish,
+    ring,
     rules,
+    runs,
     sessions,
+    space,
     subscriptions,
     why,
 )
@@ -27,4 +32,9 @@ PAGES: tuple[ConsolePage, ...] = (
     why.PAGE,
     dead.PAGE,
     rules.PAGE,
+    orders.PAGE,
+    space.PAGE,
+    context.PAGE,
+    runs.PAGE,
+    ring.PAGE,
 )

@@ -8,7 +8,7 @@ function Node({broker, node}) {
   return html`<li><button class="twist" aria-expanded=${open} disabled=${!node.children} onClick=${() => toggle(!open)} aria-label=${`${node.children ? plural(node.children, "filter") : "nothing"} below ${shown(node.filter)}`}>${node.children ? open ? "\u25be" : "\u25b8" : "\u00b7"}</button>
     <${Link} to=${"/filters" + query({where: node.filter})}><code>${shown(node.filter)}</code><//> <span class="dim">${plural(node.holders, "subscription")}${node.size > 1 ? `, ${plural(node.size - 1, "filter")} below` : ""}</span>${open && html`<${Level} broker=${broker} node=${node.node}/>`}</li>`;
 }
-function Level({broker, node}) {
+export function Level({broker, node}) {
   const list = useList("/brokers/order", {broker, node: node ?? ""});
   return html`<${Trouble} error=${list.error}/><ul class="tree">${list.rows.map(each => html`<${Node} key=${each.node} broker=${broker} node=${each}/>`)}${list.more && html`<li><button onClick=${list.more}>More filters</button></li>`}</ul>
     ${!list.loading && !list.error && !list.rows.length && node === undefined && html`<${Empty} title="No client of this broker subscribes to anything" command="weft sub 'magnitude >= 5'">Subscribe, and the filter appears here.<//>`}`;

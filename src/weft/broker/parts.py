@@ -18,9 +18,11 @@ from weft.broker.matcher import LocalMatcher
 from weft.broker.recent import EventReader, RecentEvents
 from weft.broker.rules import Access, Rules
 from weft.broker.sessions import Queues, Sessions
+from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.language.text import parse
 from weft.log.base import Log, State
+from weft.model.rate import split_rate
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
 
@@ -57,4 +59,9 @@ class BrokerParts:
         self.neighbours: dict[Link, Neighbour] = {}
         self.due: dict[Link, None] = {}  # neighbours to whom something may have to be sent
         self.completion = Completion(table, self.neighbours, self.due, self.sessions, self.out)
-        self.parse = partial(parse, predicates=predicates)  # raises FilterError
+        self.parse = partial(_parse, predicates=predicates)  # the filter of a subscription's text; raises FilterError
+
+
+def _parse(text: str, predicates: Predicates) -> Filter:
+    """The filter of a subscription, without its rate."""
+    return parse(split_rate(text)[0], predicates)

@@ -85,6 +85,7 @@ class Session:
         self.asked: AskedMove | None = None  # another broker was told what it is
         self.cutting: Departure | None = None  # it is given up as soon as that is stored
         self.forgetting = False  # its client has asked for its end while it came
+        self.is_anew = False  # it has gone on without the broker that had it, and nothing is known of it here
         self.invited_to = ""  # the address of a broker that was invited to take it over
 
     def remember_end(self, number: SubNumber, reason: str) -> None:
@@ -104,8 +105,9 @@ class Session:
         return self.arrival is not None or self.asked is not None or self.cutting is not None
 
     def row(self) -> SessionRow:
-        """Its row in the log."""
-        return SessionRow(self.id, self.name, self.owner, self.epoch, self.pub_epoch, self.pub_received, self.expires)
+        """Its row in the log. One with a connection has, as a negative number, how long it is kept without."""
+        expires = -self.keep if self.expires == NEVER and self.keep else self.expires
+        return SessionRow(self.id, self.name, self.owner, self.epoch, self.pub_epoch, self.pub_received, expires)
 
 
 @dataclass(slots=True, eq=False, repr=False)

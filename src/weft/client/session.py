@@ -509,6 +509,11 @@ class ClientSession:
         return self._last_token
 
     @property
+    def home(self) -> str:
+        """The name of the broker that has welcomed the session last; empty if it has none."""
+        return self._home
+
+    @property
     def is_settled(self) -> bool:
         """Whether everything published is confirmed and every request is answered."""
         asking = bool(self._requests) or any(each.asks for each in self.subscriptions.values())
@@ -905,7 +910,7 @@ class ClientSession:
         self.subscriptions = {number: state for number, state in self.subscriptions.items() if not state.ended}
         self._unsent_requests = sorted(self._requests)
         for advert in self.adverts.values():
-            advert.begin(kept=same)
+            advert.begin(kept=same and message.resumed)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
         if was_target:
             self._effects.append(MoveEnded(None))

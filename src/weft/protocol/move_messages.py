@@ -45,6 +45,12 @@ class MoveRequest(MoveMessage, frozen=True, tag=2):
     invited: bool = False
 
 
+class DatedMoveRequest(MoveRequest, frozen=True, tag=14):
+    """The same, and under which epoch the client was welcome last: an older session is not the one that it means."""
+
+    home_epoch: Natural = 0
+
+
 class MovedQueue(msgspec.Struct, frozen=True, array_like=True):
     """A durable queue of a session that moves."""
 
@@ -155,7 +161,10 @@ class MoveElsewhere(MoveMessage, frozen=True, tag=10):
 
 
 class MoveRefused(MoveMessage, frozen=True, tag=11):
-    """To the new broker: not under this epoch. With the code "changed" it may ask again."""
+    """To the new broker: not under this epoch. With the code "changed" it may ask again.
+
+    To the old broker: the session that was asked for is not taken.
+    """
 
     code: str  # epoch, owner, changed, replaying, version, unreachable
     reason: str
@@ -173,9 +182,18 @@ class MoveClaim(MoveMessage, frozen=True, tag=13):
     """
 
 
+class BrokerLoadReport(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """To every other broker: what the sessions of this one have to do."""
+
+    load: float  # events per second
+    sessions: Natural
+    address: str  # where clients reach this broker
+
+
 AnyMove = (
     MoveInvite
     | MoveRequest
+    | DatedMoveRequest
     | MovedSession
     | MoveFlush
     | MoveEnd
@@ -190,10 +208,10 @@ AnyMove = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove | BrokerLoadReport)
 
 
-def encode_move(message: AnyMove) -> bytes:
+def encode_move(message: AnyMove | BrokerLoadReport) -> bytes:
     """A message as the body of a relay.
 
     >>> decode_move(encode_move(MoveFinish(SessionId(7), 2)))
@@ -202,10 +220,10 @@ def encode_move(message: AnyMove) -> bytes:
     return _encode(message)
 
 
-def decode_move(body: bytes) -> AnyMove:
+def decode_move(body: bytes) -> AnyMove | BrokerLoadReport:
     """The converse. Raises RemoteProtocolError."""
     try:
-        message: AnyMove = _decoder.decode(body)
+        message: AnyMove | BrokerLoadReport = _decoder.decode(body)
     except (ValueError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"a message about a move cannot be read: {error}") from None
     return message

@@ -49,6 +49,7 @@ from weft.log.base import (
     StateChange,
     SubRow,
 )
+from weft.model.rate import split_rate
 from weft.protocol.messages import Hello, QueueNumber, SubNumber, unpack
 from weft.protocol.move_messages import (
     InheritedEvent,
@@ -192,6 +193,7 @@ class Arrivals:
         self._clients, self._departures, self._post = clients, departures, post
         self.finishing: dict[tuple[SessionId, int], Arrival] = {}  # at home; the old broker is to forget them
         self.arriving: dict[SessionId, Arrival] = {}
+        self.came: dict[SessionId, int] = {}  # monotonic: when sessions have come, the last time
 
     # -- the copy ---------------------------------------------------------------------------------------
 
@@ -260,6 +262,7 @@ class Arrivals:
         for member, seat in arrival.collecting():
             collector.members[seat] = member.number
             member.slot, tells = self._matcher.add(wanted[member.number], seat, collector, member.number)
+            self._matcher.limit(member.slot, split_rate(member.text)[1], journal.at, full=False)
             self._links.tell(tells)
         for number, text in (advert for part in parts for advert in part.adverts):
             stored = self._adverts.install(session, number, text, promised[number])
@@ -595,6 +598,7 @@ class Arrivals:
         self.finishing[session.id, arrival.epoch] = arrival
         self._departures.tombstones.pop(session.id, None)
         self._counts["moves done"] += 1
+        self.came[session.id] = now.monotonic
         if not self._access.of(session.owner).reads_all:
             for _, sub in sorted(session.subs.items()):
                 self._access.recheck(session, sub)

@@ -273,6 +273,14 @@ class Departures:
             if session.epoch == asked.epoch:
                 session.epoch = before
 
+    def release(self, session: Session, message: MoveRefused, source: str) -> None:
+        """The broker that asked for a session does not take it: it stays, and may be changed."""
+        asked = session.asked
+        if asked is not None and (asked.epoch, asked.peer) == (message.epoch, source) and session.cutting is None:
+            session.asked, session.invited_to = None, ""
+            self._counts["moves not taken"] += 1
+            self._journal.write.changes.append(Remove(MoveRow, (session.id, MoveSide.ASKED, 0)))
+
     def changed(self, session: Session) -> None:
         """Something about a session has changed that another broker was told: its marker is void."""
         asked = session.asked
@@ -304,7 +312,8 @@ class Departures:
         if here is not None:
             self._clients.closed(here, now)  # nothing more that it says counts
         departure = Departure(session.id, asked.epoch, source, message.start, journal.next, session)
-        departure.connection, departure.address = None if here is None else here.id, session.invited_to
+        departure.connection = None if here is None else here.id
+        departure.address = session.invited_to if asked.invited else ""
         session.cutting = departure
         self._counts["moves cut"] += 1
         journal.write.require((), MoveStored(MoveStep.CUT_READY, departure))

@@ -19,6 +19,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.limits import REFUSALS
 from weft.broker.links.links import Links
 from weft.broker.moves.arrivals import Arrival, Arrivals, WaitingClient
+from weft.broker.moves.balance import Balance
 from weft.broker.moves.departures import AskedMove, Departure, Departures, LeftQueue
 from weft.broker.moves.states import REACTIONS, MoveSide, MoveState, Reaction
 from weft.broker.parts import BrokerParts
@@ -30,6 +31,8 @@ from weft.protocol.link_messages import LinkRelay, RelayKind
 from weft.protocol.messages import MOVES, Hello, HomeBroker, Whereabouts, next_epoch
 from weft.protocol.move_messages import (
     AnyMove,
+    BrokerLoadReport,
+    DatedMoveRequest,
     MoveChunk,
     MoveClaim,
     MovedSession,
@@ -66,6 +69,7 @@ class Asking:
     parts: list[MovedSession] = field(default_factory=list)
     delay: int = 0
     serial: int = 0
+    home_epoch: int = 0  # under which its client was welcome last
     heard: int = 0  # monotonic: the last word of a broker that is asked, or when it was asked first
     patience: int | None = None  # microseconds without a word after which it goes on without them
 
@@ -87,6 +91,7 @@ class Moves:
         self.asking: dict[SessionId, Asking] = {}
         self.departures = Departures(parts, ingest, links, adverts, clients, self._post)
         self.arrivals = Arrivals(parts, ingest, links, subscriptions, adverts, clients, self.departures, self._post)
+        self.balance = Balance(parts, links, self.arrivals.came, self.invite)
         self.unscheduled: list[Arrival] = []  # restored; they go on with the first tick
         self._reactions: dict[Reaction, Callable[..., None]] = {
             Reaction.IGNORE: self._ignore,
@@ -100,6 +105,7 @@ class Moves:
             Reaction.FILL: self._fill,
             Reaction.STORE: self._store,
             Reaction.CLOSE: self._close,
+            Reaction.RELEASE: self._release,
             Reaction.REMOVE: self._remove,
             Reaction.FOLLOW: self._follow,
             Reaction.KEEP: self._keep,
@@ -129,10 +135,13 @@ class Moves:
         except RemoteProtocolError:
             self._counts["moves not read"] += 1
             return
+        if isinstance(message, BrokerLoadReport):
+            self.balance.received(message, relay.source, now)
+            return
         state = self.state(message.session)
         if self.arrivals.claim(message.session, message.epoch) is not None:
             state = MoveState.CLAIMING
-        reaction = REACTIONS[type(message), state]
+        reaction = REACTIONS[MoveRequest if isinstance(message, MoveRequest) else type(message), state]
         self._counts[f"move messages: {type(message).__name__}"] += 1
         self._reactions[reaction](message, relay.source, now)
 
@@ -184,9 +193,10 @@ class Moves:
             reason = f"session {hello.session!r} has moved to {where}; connect there, or update the client"
             self._clients.close(connection, "refused", reason, now)
             return True
-        brokers = [] if left is None else [left.peer]
-        if whence is not None:
-            brokers += [whence.home, *whence.hints]
+        brokers = [] if whence is None else [whence.home, *whence.hints]
+        if left is not None:
+            is_newer = whence is None or left.epoch >= whence.home_epoch
+            brokers = [left.peer, *brokers] if is_newer else [*brokers, left.peer]
         brokers = [each for each in dict.fromkeys(brokers) if each not in ("", self.name)]
         patience = None if whence is None or whence.abandon is None else 1_000 * whence.abandon
         if patience is None and not any(self._links.reach.path(each) for each in brokers):
@@ -207,6 +217,7 @@ class Moves:
             self._clients.close(known.client.connection, "taken over", "a newer connection asks for the session", now)
         owner, is_anew = connection.principal, not hello.epoch
         asking = Asking(session_id, hello.session, owner, epoch, brokers, client, is_anew=is_anew)
+        asking.home_epoch = 0 if whence is None else whence.home_epoch
         self.asking[session_id] = asking
         self._wait(connection)
         self._request(asking, now)
@@ -269,7 +280,7 @@ class Moves:
         del self.asking[asking.id]
         connection, hello = asking.client
         session = Session(asking.id, asking.name, asking.owner, self._sessions.bucket_of(asking.owner))
-        session.epoch, session.pub_epoch = asking.epoch - 1, 0
+        session.epoch, session.pub_epoch, session.is_anew = asking.epoch - 1, 0, True
         self._sessions.by_id[session.id] = self._sessions.by_name[session.name] = session
         self._counts["sessions abandoned"] += 1
         peer = next((each for each in asking.brokers if each not in asking.unknown), "")
@@ -285,16 +296,19 @@ class Moves:
 
     def invite(self, name: str, broker: str, address: str, now: Now) -> None:
         """Ask another broker to take a session over; its client is redirected. Raises LocalProtocolError."""
+        if not self.name:
+            raise LocalProtocolError("this broker has no name, so no session can leave it; give it one")
         session = self._sessions.by_name.get(name)
         if session is None:
-            raise LocalProtocolError(f"there is no session {name!r} here; list sessions with `weft status`")
+            raise LocalProtocolError(f"there is no session {name!r} here; `weft sessions` lists all")
         here = self._sessions.connection_of(session)
-        if session.arrival is not None or session.cutting is not None:
+        if session.is_moving:
             raise LocalProtocolError(f"session {name!r} is moving already; wait until it has")
         if broker == self.name:
             raise LocalProtocolError(f"session {name!r} is at {broker} already")
         if not self._links.reach.path(broker):
-            raise LocalProtocolError(f"{broker} is not in the network of {self.name}; name a broker that is")
+            where = broker or "a broker without a name"
+            raise LocalProtocolError(f"{where} is not in the network of {self.name}; name a broker that is")
         if here is not None and here.version < MOVES:
             raise LocalProtocolError(f"the client of session {name!r} is too old to be moved; update it")
         session.invited_to = address
@@ -306,7 +320,8 @@ class Moves:
         if asking.brokers:
             asking.parts = []
             invited = asking.client is None
-            message = MoveRequest(asking.id, asking.epoch, asking.name, asking.owner, invited)
+            asked = asking.id, asking.epoch, asking.name, asking.owner, invited
+            message = DatedMoveRequest(*asked, asking.home_epoch) if asking.home_epoch else MoveRequest(*asked)
             self._post(asking.brokers[0], message, now)
 
     def _repeat(self, item: Asking | Arrival, now: Now) -> None:
@@ -422,6 +437,15 @@ class Moves:
         final = message.code in ("epoch", "owner")  # somebody else has the session; otherwise it is where it was
         self._give_up(asking, "refused" if final else "unreachable", message.reason, now)
 
+    def _release(self, message: MoveRefused, source: str, now: Now) -> None:  # noqa: ARG002
+        self.departures.release(self._sessions.by_id[message.session], message, source)
+
+    def _not_taken(self, asking: Asking, source: str, code: str, reason: str, now: Now) -> None:
+        """This broker does not take a session that was described to it: the old one goes on with it."""
+        self._counts["moves refused here"] += 1
+        self._post(source, MoveRefused(asking.id, asking.epoch, code, reason), now)
+        self._give_up(asking, code, reason, now)
+
     def _give_up(self, asking: Asking, code: str, reason: str, now: Now) -> None:
         del self.asking[asking.id]
         if asking.client is not None:
@@ -440,13 +464,12 @@ class Moves:
         if len(parts) < message.parts:
             return
         if asking.owner != message.owner or asking.name != message.name or asking.name in self._sessions.by_name:
-            self._give_up(asking, "refused", f"session {asking.name!r} belongs to somebody else", now)
+            self._not_taken(asking, source, "refused", f"session {asking.name!r} belongs to somebody else", now)
             return
         try:
             self.arrivals.install(parts, source, asking.client, now)
         except REFUSALS as error:
-            self._counts["moves refused here"] += 1
-            self._give_up(asking, "unreachable", f"{self.name} does not take the session: {error}", now)
+            self._not_taken(asking, source, "unreachable", f"{self.name} does not take the session: {error}", now)
             return
         del self.asking[asking.id]
         arrival = self.arrivals.arriving[asking.id]
@@ -532,6 +555,10 @@ class Moves:
     # -- the old broker ---------------------------------------------------------------------------------
 
     def _answer(self, message: MoveRequest, source: str, now: Now) -> None:
+        session = self._sessions.by_id[message.session]
+        if isinstance(message, DatedMoveRequest) and session.epoch < message.home_epoch:
+            self._post(source, MoveElsewhere(message.session, message.epoch, ""), now)  # it has gone on elsewhere
+            return
         self.departures.answer(self._sessions.by_id[message.session], message, source, now)
 
     def _cut(self, message: AnyMove, source: str, now: Now) -> None:
@@ -548,8 +575,8 @@ class Moves:
 
     def _forget(self, message: AnyMove, source: str, now: Now) -> None:
         session = self._sessions.by_id.get(message.session)
-        is_outdated = session is not None and session.epoch < message.epoch and not session.is_moving
-        if session is not None and is_outdated and (message.session, message.epoch) not in self.departures.left:
+        is_outdated = session is not None and session.epoch < message.epoch and session.arrival is None
+        if session is not None and is_outdated and session.cutting is None:
             self._counts["sessions outdated"] += 1
             self._clients.forget(session)  # this broker's log is older than the move: it is a backup
             return

@@ -67,6 +67,7 @@ class Reaction(Enum):
     FILL = "take the session over, welcome the client, and pull"
     STORE = "store what was pulled, and pull the rest"
     CLOSE = "tell the client"
+    RELEASE = "go on with the session: the broker that asked for it does not take it"
     REMOVE = "remove the copy"
     FOLLOW = "ask where the session is said to be"
     KEEP = "go on without the rest"
@@ -100,7 +101,7 @@ _ROWS: dict[type[MoveMessage], tuple[Reaction, ...]] = {
     MoveFlush: (_R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.CUT, _R.IGNORE),
     MoveEnd: (_R.IGNORE, _R.IGNORE, _R.FILL, _R.IGNORE, _R.IGNORE, _R.PULL),
     MoveChunk: (_R.IGNORE, _R.IGNORE, _R.IGNORE, _R.STORE, _R.IGNORE, _R.STORE_LATE),
-    MoveRefused: (_R.IGNORE, _R.CLOSE, _R.REMOVE, _R.IGNORE, _R.IGNORE, _R.DROP),
+    MoveRefused: (_R.IGNORE, _R.CLOSE, _R.REMOVE, _R.IGNORE, _R.RELEASE, _R.DROP),
     MoveElsewhere: (_R.IGNORE, _R.FOLLOW, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.CLAIM_THERE),
     MoveUnknown: (_R.IGNORE, _R.IGNORE, _R.KEEP, _R.KEEP, _R.IGNORE, _R.DROP),
     MoveClaim: (_R.YIELD_AGAIN, _R.YIELD_AGAIN, _R.WAIT, _R.WAIT, _R.YIELD, _R.IGNORE),

@@ -35,6 +35,7 @@ Attempt = tuple[AnyOffset, Natural]  # a delivery: the offset of its event, and 
 VERSION = 2  # of this protocol; 1 had no attempts in `Nack`
 REPORTS = 3  # adds `AskStored`, `Revival`, ranges of any connection, `ReadHistory`, and lists
 QUESTIONS = 4  # adds `Question`
+OFFSETS = 4  # adds `PublishedAt`
 MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
 NEWEST = 4  # between clients and brokers
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
@@ -357,6 +358,14 @@ class Published(Message, frozen=True, tag=33):
     absent: dict[str, int] = {}
 
 
+class PublishedAt(Published, frozen=True, tag=57):
+    """The same, and under which offsets of the log: each pair is a sequence and its offset, and both go on by one up to
+    the next pair. From version 4 on, unless the events were stored before this connection.
+    """
+
+    runs: tuple[tuple[int, int], ...] = ()
+
+
 class Refused(Message, frozen=True, tag=34):
     """An event was not stored. With a sequence above 0 the epoch is over, and no later event of it is stored."""
 
@@ -566,4 +575,6 @@ class HomeBroker(Message, frozen=True, tag=56):
 ReplyMessage = DeadLetters | DeadDone | StatusReport | Explained | History | Answer
 AnswerMessage = Accepted | Complete | Incomplete | Failed | ReplyMessage
 QueueMessage = Deliver | Gap | Dropped | AcksStored | Revival
-BrokerMessage = Welcome | Published | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+BrokerMessage = (
+    Welcome | Published | PublishedAt | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+)

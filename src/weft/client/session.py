@@ -190,7 +190,7 @@ class ClientSession:
     [Dial(connection=1, address=Address(scheme='weft', host='localhost', port=9338, path='')), WakeAt(at=10000000)]
     >>> _ = session.opened(1, now=5)
     >>> session.take()
-    [Hello(session='alerts', versions=(2, 4), credentials=none)]
+    [Hello(session='alerts', versions=(2, 5), credentials=none)]
     """
 
     def __init__(

@@ -35,9 +35,9 @@ Attempt = tuple[AnyOffset, Natural]  # a delivery: the offset of its event, and 
 VERSION = 2  # of this protocol; 1 had no attempts in `Nack`
 REPORTS = 3  # adds `AskStored`, `Revival`, ranges of any connection, `ReadHistory`, and lists
 QUESTIONS = 4  # adds `Question`
-OFFSETS = 4  # adds `PublishedAt`
 MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
-NEWEST = 4  # between clients and brokers
+OFFSETS = 5  # adds `PublishedAt`
+NEWEST = 5  # between clients and brokers
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
 
 
@@ -360,7 +360,7 @@ class Published(Message, frozen=True, tag=33):
 
 class PublishedAt(Published, frozen=True, tag=57):
     """The same, and under which offsets of the log: each pair is a sequence and its offset, and both go on by one up to
-    the next pair. From version 4 on, unless the events were stored before this connection.
+    the next pair. From version 5 on, unless the events were stored before this connection.
     """
 
     runs: tuple[tuple[int, int], ...] = ()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.broker.moves.arrivals import Arrival
     from weft.broker.moves.departures import AskedMove, Departure, PullPhase
     from weft.broker.moves.states import MoveState
+    from weft.broker.profiles.home import ProfileRemoved, ProfileStored
     from weft.broker.questions.operations import Asker
 
 # -- clients ------------------------------------------------------------------------------------------
@@ -262,4 +263,5 @@ AfterClient: TypeAlias = AfterSession | AdvertAdded | AdvertRemoved
 AfterSubscription: TypeAlias = SubscriptionAdded | FilterReplaced | SubscriptionEnded | Revocations
 AfterQueue: TypeAlias = SharedQueueCreated | SharedQueueRetired | DeadLettersAdded | DeadLettersRemoved
 AfterLink: TypeAlias = NeighbourAttached | NeighbourDetached | PeerLogChanged | RowsPending
-AfterCommit: TypeAlias = AfterClient | AfterSubscription | AfterQueue | DeadLettersDropped | AfterLink
+AfterProfile: TypeAlias = "ProfileStored | ProfileRemoved"
+AfterCommit: TypeAlias = "AfterClient | AfterSubscription | AfterQueue | DeadLettersDropped | AfterLink | AfterProfile"

@@ -19,9 +19,9 @@ with atheris.instrument_imports(include=["weft"]):
     from weft.algebra.relate import covers, equivalent, overlaps
     from weft.algebra.to_filter import to_filter
     from weft.errors import FilterSyntaxError, FilterTooComplexError
+    from weft.language.any_filter import as_filter
     from weft.language.ast import Filter, attributes
     from weft.language.dialects import from_json, to_json
-    from weft.language.filter_forms import read_any
     from weft.language.grammar import parse_text
     from weft.language.lexer import MAX_TEXT
     from weft.language.meaning import truth
@@ -147,7 +147,7 @@ def one_input(data: bytes) -> None:
 def check_reading(text: str, as_json: bool) -> None:
     """A filter that obeys the laws, or an error that points into the text."""
     try:
-        tree = (read_any if text[:1] == "{" else from_json)(text, KNOWN) if as_json else parse(text, KNOWN)
+        tree = (as_filter if text[:1] == "{" else from_json)(text, KNOWN) if as_json else parse(text, KNOWN)
     except FilterSyntaxError as error:
         said = error
     else:

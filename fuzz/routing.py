@@ -16,14 +16,14 @@ with atheris.instrument_imports(include=["weft"]):
     import msgspec
 
     from weft.errors import RemoteProtocolError
-    from weft.interest.curve_range import CurveRange
-    from weft.interest.label_set import LabelSet, Retuning, Stage, Switch
     from weft.language.predicate import Predicates
     from weft.language.taxonomy import IsA, Taxonomy
     from weft.language.text import parse
     from weft.routing.codec import MAX_FRAME, Codec
     from weft.routing.digest import digest
+    from weft.routing.dls.items import LabelSet, Retuning, Stage, Switch
     from weft.routing.item_codec import FilterItems, LabelItems, RangeItems
+    from weft.routing.mics.items import CurveRange
     from weft.routing.table import About, ItemId, Update
 
 FILTERS = FilterItems(None, Predicates([IsA(Taxonomy({"car": ["vehicle"]}))]))

@@ -18,7 +18,7 @@ CLIENT = tuple(f"weft/client/{name}.py" for name in ("client", "connection", "en
 FENCES = {
     "numba": ("weft/kernels/compiler.py",),
     "pyspark": ("weft/spark/", "weftlab/"),
-    "asyncio": (*CLIENT, "weft/server/", "weft/gateway/", "weft/testing/", "weftlab/"),
+    "asyncio": (*CLIENT, "weft/server/", "weft/gateway/", "weft/console/", "weft/testing/", "weftlab/"),
     "socket": ("weft/server/", "weft/testing/", "weftlab/"),
     "random": ("weft/client/engine.py", "weft/server/", "weft/testing/", "weftlab/"),
     "time": ("weft/server/", "weft/spark/", "weft/testing/", "weft/cli/", "weft/models/", "weftlab/"),

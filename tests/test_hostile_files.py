@@ -20,18 +20,18 @@ from weft.cli.event_source import EventSource
 from weft.cli.filter_files import read_filter_file
 from weft.errors import EventError, OptionError, TuningError, WeftError
 from weft.index.base import SubId
-from weft.interest.label_filter import FilterShape
 from weft.language.predicate import Predicates
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing import Link, make_table
+from weft.routing.dls.space import MOST_ALLOWED, LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.server.initial_load import InitialTable
 from weft.server.security.access_file import read_access
 from weft.server.settings import _read as read_settings
 from weft.space.content import ContentSpace
 from weft.space.curve_groups import CurveGroups
 from weft.space.grid import Grid
-from weft.space.label_space import MOST_ALLOWED, LabelSpace
 from weft.tuning import parameters
 from weft.tuning.budget import CostBudget, LinkFigures
 from weft.tuning.parameters import Tuned

@@ -121,3 +121,9 @@ def test_an_event_walks_through_both_brokers(house: ModuleType) -> None:
     assert {"MainThread 1", "weft-broker 1", "weft-broker 2"} < threads.keys(), "and committers and a client's network"
     assert {"broker", "client", "log", "server"} <= found["by package"].keys()
     assert all(each["calls"] for each in threads.values())
+
+
+def test_a_filter_reaches_the_bytes_for_a_neighbour_through_few_modules(house: ModuleType) -> None:
+    walked = house.filter_walk()
+    assert {"language/text.py", "routing/engine.py", "routing/codec.py"} <= {*walked}
+    assert len(walked) <= house.BOUNDS["filter to bytes"]

@@ -37,6 +37,7 @@ BOUNDS = {
     "modules": 45,
     "functions": 180,
     "changes of module": 350,
+    "filter to bytes": 22,
     "type names defined twice": 0,
     "clients": 1,
     "drivers": 1,
@@ -157,6 +158,34 @@ def walk(events: int) -> list[list[Call]]:
         if again.receive(PATIENCE)["x"] != 8:
             raise AssertionError("an event was delivered again: its acknowledgement had not arrived")
     return walks
+
+
+def filter_walk(text: str = "magnitude >= 5 AND depth < 70") -> list[str]:
+    """The modules that a filter of a new shape runs through, from its text to the bytes for a neighbour.
+
+    The table is that of a new broker: covering, with some subscriptions and one link.
+    """
+    from weft.index.base import SubId
+    from weft.kernels.jit import load
+    from weft.language.text import parse
+    from weft.routing import Link, make_table
+
+    load()
+    table = make_table("covering")
+    table.attach(Link("north"))
+
+    def subscribe(number: int, wanted: str) -> None:
+        for tell in table.change({SubId(number): parse(wanted)}, ()):
+            table.codec.encode(tell.update)
+
+    for number in range(20):  # the index has more than its first rows
+        subscribe(number, f"price > {number} AND symbol = 'A{number}'")
+    profiler = Profiler()
+    profiler.on = True
+    sys.setprofile(profiler._profile)
+    subscribe(20, text)
+    sys.setprofile(None)
+    return sorted({call.module for call in profiler.calls})
 
 
 def figures(calls: list[Call]) -> Figures:
@@ -431,7 +460,8 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "all: modules / lines", f"{counted['modules']} / {counted['lines']:,}", ""
         share = f"{len(counted['one importer'])} ({counted['one importer, share']:.0%})"
         yield "modules with one importer", share, ""
-        for name in (*list(BOUNDS)[3:], "docstrings with a law"):
+        yield row("filter to bytes", found["filter"], "filter to bytes: modules")
+        for name in (*list(BOUNDS)[4:], "docstrings with a law"):
             yield row(name, counted[name])
 
 
@@ -446,6 +476,7 @@ def main() -> None:
     given = parser.parse_args()
     found: dict[str, Any] = {"walk": walked(walk(given.events))} if given.events else {}
     found["structure"] = structure()
+    found["filter"] = filter_walk()
     if given.json:
         print(json.dumps(found, indent=2))
         return
@@ -457,7 +488,9 @@ def main() -> None:
         print("\nmost frequent changes of module, per event:")
         print(*(f"  {times:5} {pair}" for pair, times in found["walk"]["changes"].items()), sep="\n")
     if given.list:
-        for name in list(BOUNDS)[3:]:
+        print("\nmodules from a text filter to a neighbour's bytes:")
+        print(*(f"  {name}" for name in found["filter"]), sep="\n")
+        for name in list(BOUNDS)[4:]:
             print(f"\n{name}:")
             counted = found["structure"][name]
             for each in counted:

@@ -8,10 +8,10 @@ from pathlib import Path
 from pictures.canvas import BLUE, BROWN, GREEN, GREY, PURPLE, Canvas
 
 from weft import Schema, parse
-from weft.interest.negative_space import NegativeSpace
 from weft.order import FilterRelation, Forest
+from weft.routing.dls.labels import LabelCode
+from weft.routing.negative.structure import NegativeSpace
 from weft.space import Curve
-from weft.space.labels import LabelCode
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks.md"
 

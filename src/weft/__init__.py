@@ -22,10 +22,9 @@ True
 #   profiles  profiles and queries, and which of them match
 #   drawing   orders as text and pictures
 #   space     cells of the content space, and curves through them
-#   interest  interest as ranges of a curve, as labels, as uncovered space
 #   demand    what subscriptions ask for, counted
+#   routing   what neighbours must hear, and where an event goes; a folder for each model
 #   tuning    dimensions, cells and sizes chosen by samples
-#   routing   what neighbours must hear, and where an event goes
 #   recording runs of simulators in files, step by step
 #   tables    the look of tables of figures
 #   log       events and state that survive a restart

@@ -20,8 +20,6 @@ from weft.algebra.bulk import columns_of_texts
 from weft.index.counting import CountingIndex
 from weft.index.index import Index
 from weft.index.tree import TreeIndex
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.range_table import RangeTable
 from weft.kernels.compiler import KERNELS, compiled_here, uncached
 from weft.kernels.jit import load
 from weft.language.text import parse_many
@@ -29,6 +27,8 @@ from weft.model.schema import Schema
 from weft.models.candidates import CANDIDATES
 from weft.models.evidence import Data, compare
 from weft.order import FilterRelation, Forest
+from weft.routing.dls.structure import CountingFilter, FilterShape
+from weft.routing.mics.structure import RangeTable
 from weft.space.curve import Curve, Order
 from weft.space.range_set import RangeSet
 from weft.workloads import WORKLOADS

@@ -42,6 +42,7 @@ class Engine:
         self.now = 0
         self._heap: list[tuple[int, int, int, Scheduled]] = []
         self._sequence = 0
+        self.after_action: _Action | None = None  # called after every action, by whoever records a run
 
     def __len__(self) -> int:
         return sum(entry.action is not None for *_, entry in self._heap)
@@ -67,6 +68,8 @@ class Engine:
         action, entry.action = entry.action, None
         assert action is not None
         action()
+        if self.after_action is not None:
+            self.after_action()
         return True
 
     def run(self, until: int | None = None) -> int:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import LocalProtocolError, RemoteProtocolError
-from weft.interest.label_set import Retuning, Stage, Switch
 from weft.log.base import Offset, SessionId
 from weft.protocol.codec import MAX_FRAME, FrameReader, MessageReader, broker_messages, client_messages, encode, joined
 from weft.protocol.link_messages import (
@@ -85,6 +84,7 @@ from weft.protocol.messages import (
     pack,
 )
 from weft.protocol.questions import AskTrace, OperationDone, encode_body
+from weft.routing.dls.items import Retuning, Stage, Switch
 
 HEAD = msgspec.Raw(msgspec.msgpack.encode(Head({"x": 1})))
 Q, ONE = QueueNumber(3), SubNumber(1)

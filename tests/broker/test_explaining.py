@@ -15,11 +15,11 @@ from weft.broker.effects import ConnectionId
 from weft.broker.explain import MOST_BYTES, HopAnswer
 from weft.broker.limits import ClientLimits
 from weft.broker.rules import Rights, Rules
-from weft.interest.label_filter import FilterShape
 from weft.protocol.explanation import BrokerHop, Explanation
 from weft.protocol.link_messages import LinkRelay, RelayKind
 from weft.protocol.messages import Explain, Explained, Failed, Publish, SubNumber, Subscribe
 from weft.routing import MODELS
+from weft.routing.dls.structure import FilterShape
 from weft.routing.table import Link, Role
 
 LATE = ClientLimits().explain

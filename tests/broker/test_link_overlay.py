@@ -18,7 +18,7 @@ from weft.protocol.link_messages import LinkEvents, LinkHello, LinkRelay, LinkUp
 from weft.protocol.messages import Advertise, Bye, Complete, Publish, SubNumber, Subscribe
 from weft.routing import MODELS
 from weft.routing.adverts import Tunable
-from weft.space.label_space import LabelSpace
+from weft.routing.dls.space import LabelSpace
 
 
 def publish(network: Network, broker: str, first: int, many: int) -> None:

@@ -12,13 +12,13 @@ from strategies import EXAMPLES
 from weft import Schema
 from weft.broker.admission import read_head
 from weft.broker.limits import ClientLimits
-from weft.interest.label_filter import FilterShape
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.protocol.messages import Advertise, Complete, Deliver, Publish, SubNumber, Subscribe, Unsubscribe, Welcome
 from weft.routing import MODELS
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.routing.table import Link
-from weft.space.label_space import LabelSpace
 
 LIMITS = ClientLimits(
     slice=2, link_frames=3, link_control=4, link_events=4, turn=3, tail=3_000, window_events=50, backoff=100

@@ -44,8 +44,8 @@ from weft.network.cores import MemoryBroker
 from weft.protocol.codec import FrameReader, broker_messages, client_messages, encode
 from weft.protocol.link_messages import IncomingMessage, LinkHello
 from weft.protocol.messages import StatusReport
+from weft.routing.dls.space import LabelSpace
 from weft.routing.table import Role
-from weft.space.label_space import LabelSpace
 
 OUTCOMES = ("out", "closed", "relayed")
 

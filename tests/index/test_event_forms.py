@@ -23,9 +23,9 @@ from weft.index.scan import ScanIndex
 from weft.index.tree import TreeIndex
 from weft.language.meaning import matches
 from weft.model.event import as_event, attributes_of
+from weft.routing.dls.space import LabelSpace
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 
 SCHEMA = Schema.from_dict(
     {"attributes": {"x": {"type": "float", "bounds": [0, 10]}, "y.z": {"type": "int", "bounds": [0, 10]}}}

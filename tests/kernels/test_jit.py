@@ -148,7 +148,7 @@ def test_after_loading_every_module_has_the_compiled_kernels_themselves() -> Non
         from weft.index import TreeIndex
         from weft.kernels import jit
         jit.load()
-        import weft.interest.negative_space, weft.space.curve
+        import weft.routing.negative.structure, weft.space.curve
         names = [(name, key) for name, module in [*sys.modules.items()] if name.startswith("weft")
                  for key, value in vars(module).items() if isinstance(value, jit._Kernel)]
         assert not names, names

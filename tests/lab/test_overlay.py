@@ -14,7 +14,7 @@ from weft.index.base import SubId
 from weft.language.text import parse_many
 from weft.model.schema import Schema
 from weft.network.tables import BrokerId
-from weft.routing.simple import SimpleTable
+from weft.routing.simple.table import SimpleTable
 from weftlab.overlay import chart
 from weftlab.overlay.overlay import (
     MODELS,

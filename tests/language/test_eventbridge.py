@@ -22,8 +22,8 @@ from weft import covers, from_eventbridge, matches, normalize, parse, to_filter
 from weft.algebra.filter_texts import readable
 from weft.errors import FilterError, FilterSyntaxError
 from weft.index.tree import TreeIndex
+from weft.language.any_filter import FilterForm, as_filter, form_of
 from weft.language.cidr import Cidr
-from weft.language.filter_forms import FilterForm, form_of, read_any
 from weft.language.predicate import Predicates
 from weft.model.event import Event
 from weft.routing.item_codec import FilterItems
@@ -427,8 +427,8 @@ def test_the_form_of_a_filter_is_told_from_the_filter(source: Any, form: FilterF
 
 
 def test_any_form_is_read() -> None:
-    assert read_any("x = 'a'") == read_any('{"exact": {"x": "a"}}') == parse("x = 'a'")
-    assert read_any('{"x": ["a"]}') == parse("x HAS 'a'")
+    assert as_filter("x = 'a'") == as_filter('{"exact": {"x": "a"}}') == parse("x = 'a'")
+    assert as_filter('{"x": ["a"]}') == parse("x HAS 'a'")
 
 
 # -- the predicates that come with it -----------------------------------------------------------------

@@ -20,12 +20,12 @@ from table_work import ALLOWED, table_work
 from weft import parse
 from weft.errors import WeftError
 from weft.language.ast import Filter
+from weft.routing.dls.space import LabelSpace
 from weft.routing.registry import MODELS
 from weft.space.content import ContentSpace
 from weft.space.curve import Order
 from weft.space.curve_groups import CurveGroups
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 from weft.tuning.budget import CostBudget, LinkFigures
 from weft.tuning.parameters import Tuned
 from weftlab.bench.hostile_broker import bounded_schema, hostile_filters

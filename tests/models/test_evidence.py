@@ -28,8 +28,8 @@ from weft.models.figures import ModelFigures
 from weft.models.footprint import footprint
 from weft.models.recommendation import Weights, recommend
 from weft.routing.covering.table import CoveringTable
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import IdentityTable
+from weft.routing.flooding.table import FloodingTable
+from weft.routing.identity.table import IdentityTable
 from weft.space.grid import Grid
 from weftlab.overlay.range_workloads import WORKLOADS
 

@@ -14,9 +14,9 @@ from weft.index.base import SubId
 from weft.network.tables import BrokerId, TableNetwork
 from weft.routing.adverts import Advertised
 from weft.routing.covering.table import CoveringTable
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import IdentityTable
-from weft.routing.simple import SimpleTable
+from weft.routing.flooding.table import FloodingTable
+from weft.routing.identity.table import IdentityTable
+from weft.routing.simple.table import SimpleTable
 from weft.routing.table import About, Role, Source, Update
 
 A, B, C, D = map(BrokerId, "abcd")

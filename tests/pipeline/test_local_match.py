@@ -21,6 +21,7 @@ import pytest
 import weft
 from random_files import FORMATS, KINDS, LIST_FORMATS, RandomFiles, random_files, random_lists
 from weft.errors import PipelineError
+from weft.index.bound_rows import bounds_of
 from weft.lint import SeenAttributes
 from weft.lint.lint_counts import EXAMPLES, LintCounts, lint_counts
 from weft.lint.lint_report import report_of
@@ -28,7 +29,7 @@ from weft.pipeline.bound_lint import lint_bounds
 from weft.pipeline.boxes import Reading
 from weft.pipeline.local_match import match_locally
 from weft.pipeline.match_job import MatchEngine, MatchJob, MatchReport, chosen_engine
-from weft.pipeline.subscription_rows import as_texts, bounds_of
+from weft.pipeline.subscription_rows import as_texts
 from weft.pipeline.tables import open_table
 
 
@@ -234,7 +235,7 @@ def test_bounds_are_linted_as_their_texts_are():
         [pa.array(range(size)), pa.array(low, from_pandas=True), pa.array(high, from_pandas=True), pa.array(words)],
         names=["c0", "c1", "c2", "c3"],
     )
-    reading = Reading("c0", bounds=bounds_of(["id", "x_low", "x_high", "zz"]))
+    reading = Reading("c0", bounds=bounds_of([("x_low", "c1"), ("x_high", "c2"), ("zz", "c3")]))
     seen = SeenAttributes({"x": frozenset([weft.Type.STRING]), "z": frozenset([weft.Type.STRING])})
     boxes, refused = reading.read(rows)
     found = report_of(lint_bounds(boxes, len(refused), seen, None), seen, most=1)

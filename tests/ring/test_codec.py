@@ -111,7 +111,7 @@ MESSAGES: list[RingMessage] = [
         True,
         ((Key(1), Key(2)),),
         learning=7,
-        missing=(ME,),
+        missing=((ME, 7),),
     ),
     CopyRecords(RequestToken(1), (RECORD,), (STATE,), (Key(1), Key(5)), ME),
     Recall(RequestToken(1), Key(1), Key(5)),

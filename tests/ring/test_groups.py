@@ -12,6 +12,8 @@ import pytest
 from ring.rendezvous_network import RendezvousNetwork
 from strategies import EXAMPLES
 from weft.errors import LocalProtocolError, RingError
+from weft.index.scan import ScanIndex
+from weft.ring.chord import quiet_ring
 from weft.ring.group_placement import GroupTree, GroupView
 from weft.ring.group_state import (
     Arc,
@@ -23,12 +25,18 @@ from weft.ring.group_state import (
     StateStore,
     cut,
 )
+from weft.ring.groups import REVIEW, Reviewing
 from weft.ring.identifiers import IdSpace, Key, successor
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
+from weft.ring.keys_in_hand import SETTLE
 from weft.ring.load_sharing import Sharing, SharingRule
-from weft.ring.rendezvous_messages import Delivered, Reshaped, RingSub, Subscribed
+from weft.ring.messages import RequestToken
+from weft.ring.rendezvous import RendezvousNode
+from weft.ring.rendezvous_messages import Delivered, GiveCells, Locate, Reshaped, RingSend, RingSub, Subscribed
+from weft.ring.ring_settings import RingSettings
 from weft.ring.topics import TopicTree
+from weft.ring.work import WorkState
 
 SPACE = IdSpace(16)
 
@@ -326,6 +334,53 @@ def test_a_tree_is_reshaped_on_demand() -> None:
     network.run(2)
     with pytest.raises(LocalProtocolError, match="no topic groups"):
         RendezvousNetwork(MAPPING, IDS, 6).nodes["n3"].reshape("t", 0, depth=1)
+
+
+def holder() -> RendezvousNode:
+    """A node that has all cells of a topic."""
+    chord = quiet_ring(MAPPING.space, IDS)[1]
+    settings = RingSettings(MAPPING, index=ScanIndex, groups=GroupRule(depth=3))
+    node = RendezvousNode(chord, settings, np.random.default_rng(1))
+    node.states.take((CellHold("t", chord.me.id, 1, (Arc(Key(9), Key(9)),)),))
+    return node
+
+
+def test_a_former_member_with_cells_asks_for_the_tree_again() -> None:
+    node = holder()
+    assert node.groups is not None
+    node.groups._trees["t"] = GroupTree(MAPPING.space, 0, depth=3)
+    node.groups._reviewed = 0
+    sent = [e.message for e in node.tick(REVIEW) if isinstance(e, RingSend)]
+    assert not any(isinstance(each, Locate) for each in sent), "the tree may be another one by now"
+    assert "t" not in node.groups._trees
+
+
+def test_whoever_is_given_cells_knows_which_members_may_know_more() -> None:
+    node = holder()
+    silent, giver = node.chord.successors[:2]
+    now = 20_000_000
+    gift = GiveCells(RequestToken(1), node.me.id, "u", Key(1), Key(5), (), Key(7), 3, ((silent, 5_000_000),))
+    node.receive(giver, [gift], now)
+    assert node.keys.missing(now) == [silent.address]
+    assert node.keys.missing_since(now) == ((silent, 5_000_000),)
+    later = now + SETTLE + 3 * REVIEW - 5_000_000
+    assert node.keys.missing(later - 1) == [silent.address]
+    assert node.keys.missing(later) == [], "it is not remembered for longer than where it was silent"
+
+
+def test_a_gift_is_given_again_if_a_meeting_of_rings_has_taken_it_back() -> None:
+    node = holder()
+    assert node.groups is not None
+    me = node.me.id
+    hold = CellHold("t", me, 1, (Arc(Key(9), Key(9)),)).giving_away(MAPPING.space, Arc(Key(1), Key(5)), Key(200))
+    node.states.take((hold,))
+    work = Reviewing(me, ["t"])
+    node.work.begin(work, WorkState.COPYING)
+    node.groups._give(work, hold, 0)
+    node.states.merge((CellHold("t", me, 9, (Arc(Key(100), Key(110)),)),))
+    assert node.groups.hold("t", me).giving is None
+    node.groups._reviewed_one(work, "gift", True, 1)
+    assert node.groups.hold("t", me).has(MAPPING.space, 3), "the cells are here until the next review"
 
 
 @pytest.mark.parametrize("groups", [None, GroupRule(depth=2)])

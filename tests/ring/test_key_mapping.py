@@ -19,9 +19,10 @@ from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.model.schema import Attribute
 from weft.model.value import Type
+from weft.ring.filter_semantics import partial_filter
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
-from weft.ring.key_mapping import KeyMapping, Selection, Semantics, partial_filter, partially_matches
+from weft.ring.key_mapping import KeyMapping, Selection, Semantics, partially_matches
 
 SPACE = IdSpace(1 << 40)  # so large that two keys are equal only on purpose
 CUTS = {"a": Intervals("a", 0, 2, 4), "b": Intervals("b", 0.5, 1.5, 1)}

@@ -17,15 +17,18 @@ from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.messages import Ask, NodeAddress, Notify, RequestToken
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
+    CopyRecords,
     Delivered,
     Done,
     Handover,
     HandoverPart,
+    Hold,
     LeftRing,
     PublicationDone,
     Record,
     RingSend,
     RingSub,
+    Store,
     Subscribed,
     Visited,
 )
@@ -270,6 +273,49 @@ def test_a_number_that_is_used_again_is_another_subscription() -> None:
     network.run(6)
     got = [effect.event.attributes for _, effect in network.effects if isinstance(effect, Delivered)]
     assert got == [{"x": 12}]
+
+
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_whoever_shares_the_load_knows_a_subscription_whose_number_was_used_before(sharing: Sharing) -> None:
+    """A node that is started again counts from the beginning: what others held for the owner was of its former life."""
+    rule = SharingRule(sharing, nodes=3, threshold=2)
+    network = ring(50, 20_000, 30_000, 40_000, 50_000, sharing=rule)
+    owner, home, other = names(50, 50_000, 30_000)
+    for number in range(8):
+        network.subscribe(home, number, "t", "x BETWEEN 1 AND 5")
+        network.run(1.5)
+    holders = network.nodes[owner].keeper.shared.holders
+    assert len(holders) == 2
+    assert home not in {each.address for each in holders}
+    network.fail(home)
+    network.run(0.2)
+    network.join(at(50_000), other)
+    network.run(0.5)
+    for number in range(8):
+        network.subscribe(home, number, "t", "x BETWEEN 11 AND 15")
+    network.run(5)
+    for _ in range(6):
+        network.publish(other, "t", {"x": 12})
+    network.run(8)
+    network.check()
+    assert sum(network.delivered.values()) == 48
+
+
+def test_a_record_whose_copy_fails_at_first_is_known_to_those_who_share_the_load() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90, 130])[1]
+    rule = SharingRule(Sharing.REPLICATION, nodes=2, threshold=1)
+    settings = RingSettings(MAPPING, replicas=2, index=ScanIndex, sharing=rule)
+    node = RendezvousNode(chord, settings, np.random.default_rng(1))
+    copy, holder = chord.successors[:2]
+    node.keeper.shared.holders.append(holder)
+    record = Record(Key(30), RingSub("n130", 1), "t", "TRUE", stamp=1)
+    (copied,) = node.receive(holder, [Store(RequestToken(7), Key(30), (record,))], 0)
+    assert (copied.to, type(copied.message)) == (copy.address, CopyRecords)
+    (held,) = node.receive(copy, [Done(copied.message.token, ok=False)], 1)
+    assert held == RingSend(holder.address, Hold(held.message.token, node.keeper.shared.epoch, (record,)))
+    assert node.receive(holder, [Done(held.message.token)], 2) == [
+        RingSend(holder.address, Done(RequestToken(7), False))
+    ]
 
 
 def test_a_filter_that_nothing_satisfies_is_stored_nowhere_and_its_node_can_leave() -> None:

@@ -19,11 +19,11 @@ from routing.machine import MOST_STEPS, bits
 from routing.models import KNOWN, TABLES, Model
 from strategies import SCALAR_EVENTS, A, B, all_tests, number_tests, related_tests
 from weft.index.base import SubId
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter, Is, Not, conjunction, disjunction
 from weft.network.tables import BrokerId, TableNetwork
 from weft.routing.adverts import Advertised
+from weft.routing.dls.items import LabelSet
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import About, Item, Link
 
 SEEDS = range(200)

@@ -24,12 +24,12 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form, covers
 from weft.errors import LocalProtocolError
 from weft.index.base import SubId
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.network.tables import LOCAL, BrokerId, EventNumber, TableNetwork
 from weft.routing.adverts import Advertised
+from weft.routing.dls.items import LabelSet
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import About, Exactness, Heard, Item, Kept, Link, Role, RoutingTable
 
 MOST_STEPS = 5_000  # within which every network here comes to rest

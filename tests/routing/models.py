@@ -15,33 +15,35 @@ from weft.algebra.relate import as_form, covers, is_empty
 from weft.index import TreeIndex
 from weft.index.base import SubId
 from weft.index.current_version import FlushOnMatch
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_filter import FilterShape
-from weft.interest.label_set import LabelSet
-from weft.interest.negative_space import Limit
-from weft.interest.tiles import Tiles
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.routing.dls.table import DlsTable
-from weft.routing.filter_table import FilterTable, Held
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import FormKey, IdentityTable, form_key
+from weft.routing.filter_table import FilterTable
+from weft.routing.flooding.table import FloodingTable
+from weft.routing.identity.table import FormKey, IdentityTable, form_key
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
-from weft.routing.local import RootSetChange, check_change
+from weft.routing.ledger import check_change
+from weft.routing.local import RootSetChange
 from weft.routing.local_forest import ForestLocal, MergedLocal
 from weft.routing.merging.table import MergingTable
 from weft.routing.mics.exact import MicsExactTable
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.table import MicsTable
-from weft.routing.negative import NegativeTable
-from weft.routing.simple import SimpleTable
+from weft.routing.negative.structure import Limit
+from weft.routing.negative.table import NegativeTable
+from weft.routing.negative.tiles import Tiles
+from weft.routing.routed_filter import RoutedFilter
+from weft.routing.simple.table import SimpleTable
 from weft.routing.table import Item, RoutingTable
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 
 K = TypeVar("K", bound=Hashable)
 
@@ -72,7 +74,7 @@ def minimal_cover(forms: Mapping[K, NormalForm]) -> set[K]:
     return set(kept)
 
 
-class NaiveTable(FilterTable[FormKey, Held]):
+class NaiveTable(FilterTable[FormKey, RoutedFilter]):
     """The oracle of covering tables: the minimal cover for each link, computed anew at every change."""
 
     model = "naive"
@@ -84,18 +86,20 @@ class NaiveTable(FilterTable[FormKey, Held]):
     def item(self, key: FormKey) -> Item:
         return self.items[key]
 
-    def wanted(self, interface: TableInterface[FormKey, Held]) -> set[FormKey]:
+    def wanted(self, interface: TableInterface[FormKey, RoutedFilter]) -> set[FormKey]:
         others = [*self.holding(interface)]
         for each in others:
             self.items.setdefault(form_key(each.form), each.item)
         return minimal_cover({form_key(each.form): each.form for each in others})
 
-    def revise(self, source: TableInterface[FormKey, Held], drop: Sequence[Held], add: Sequence[Held]) -> Job:
+    def revise(
+        self, source: TableInterface[FormKey, RoutedFilter], drop: Sequence[RoutedFilter], add: Sequence[RoutedFilter]
+    ) -> Job:
         for interface in self.listening(source):
-            self.listen(interface)
+            self.tell_everything(interface)
         return iter(())
 
-    def listen(self, interface: TableInterface[FormKey, Held]) -> Job:
+    def tell_everything(self, interface: TableInterface[FormKey, RoutedFilter]) -> Job:
         wanted = self.wanted(interface)
         for key in [*interface.ledger.keys()]:
             if key not in wanted:

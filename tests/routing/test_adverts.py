@@ -9,9 +9,9 @@ from weft import parse
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
 from weft.routing.adverts import Advertised
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import IdentityTable
-from weft.routing.simple import SimpleTable
+from weft.routing.flooding.table import FloodingTable
+from weft.routing.identity.table import IdentityTable
+from weft.routing.simple.table import SimpleTable
 from weft.routing.table import About, ClientId, Exactness, ItemId, Link, Role, Tell, Update
 
 NORTH, SOUTH = Link("north"), Link("south")

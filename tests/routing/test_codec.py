@@ -24,8 +24,6 @@ from weft.algebra.box import Box, NormalForm
 from weft.algebra.merge import merge
 from weft.algebra.relate import equivalent
 from weft.errors import FilterError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet, Retuning, Stage, Switch
 from weft.language.ast import AttributeRef, Call, Compare, Filter, In, Like, Operator, conjunction, disjunction
 from weft.language.constant import Constant
 from weft.language.lexer import MAX_TEXT
@@ -36,7 +34,9 @@ from weft.network.tables import BrokerId, TableNetwork
 from weft.routing import item_codec
 from weft.routing.codec import MAX_FRAME, Codec
 from weft.routing.digest import Digest, digest
+from weft.routing.dls.items import LabelSet, Retuning, Stage, Switch
 from weft.routing.item_codec import FilterItems, ItemCodec, LabelItems, RangeItems
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import About, Item, ItemId, Link, Tell, Update
 
 SCHEMAS = (None, Schema.of(a="int", b="string"), Schema.of(a="float", b="timestamp"), Schema.of(a="bool", b="int"))

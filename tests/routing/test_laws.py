@@ -17,16 +17,16 @@ from weft.algebra.relate import as_form
 from weft.errors import RemoteProtocolError
 from weft.index.base import SubId
 from weft.index.events import conformed
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.network.tables import BrokerId, TableNetwork
 from weft.routing.adverts import Advertised
+from weft.routing.dls.items import LabelSet
 from weft.routing.mapping import Mapper
 from weft.routing.merging.table import MergingTable
+from weft.routing.mics.items import CurveRange
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import About, ClientId, Exactness, Heard, Item, ItemId, Kept, Link, Role, RoutingTable, Update
 

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from weft import Schema, parse
 from weft.index.base import SubId
-from weft.interest.label_filter import FilterShape
-from weft.interest.negative_space import Limit
 from weft.language.ast import Filter
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.routing.dls.table import DlsTable
 from weft.routing.mics.table import MicsTable
-from weft.routing.negative import NegativeTable
+from weft.routing.negative.structure import Limit
+from weft.routing.negative.table import NegativeTable
 from weft.routing.table import Link, RoutingTable, Tell
-from weft.space import Grid, LabelSpace
+from weft.space import Grid
 from weft.space.content import ContentSpace
 
 NAMES = ("x", "y")

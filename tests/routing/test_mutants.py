@@ -17,12 +17,13 @@ from weft.index.base import AnyEvent, SubId
 from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.routing.adverts import Advertised
-from weft.routing.filter_table import FilterOverlap, Held
-from weft.routing.identity import Form, FormKey, IdentityTable, form_key
+from weft.routing.filter_table import FilterOverlap
+from weft.routing.identity.table import Form, FormKey, IdentityTable, form_key
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.local import RootSetChange
-from weft.routing.simple import Copy, SimpleTable
+from weft.routing.routed_filter import RoutedFilter
+from weft.routing.simple.table import Copy, SimpleTable
 from weft.routing.table import Link, Source, Tell, Update
 
 At = TableInterface[Any, Any]
@@ -43,7 +44,7 @@ class LosesTheUncovered(NaiveTable):
 
     new: frozenset[FormKey] = frozenset()
 
-    def revise(self, source: At, drop: Sequence[Held], add: Sequence[Held]) -> Job:
+    def revise(self, source: At, drop: Sequence[RoutedFilter], add: Sequence[RoutedFilter]) -> Job:
         self.new = frozenset(form_key(each.form) for each in add)
         yield from super().revise(source, drop, add)
 
@@ -113,7 +114,7 @@ class KeepsTheGone(SimpleTable):
     """Goes on wanting what a link that is gone had wanted."""
 
     def _depart(self, interface: At) -> Job:
-        yield from self.silence(interface)
+        yield from self.link_removed(interface)
 
 
 class ReplacesInTwoSteps(SimpleTable):

@@ -17,16 +17,16 @@ from weft.errors import EventError, FilterTooComplexError, LocalProtocolError, R
 from weft.index import TreeIndex
 from weft.index.base import SubId
 from weft.index.current_version import FlushOnMatch
-from weft.interest.label_set import Switch
 from weft.language.predicate import Predicates
 from weft.merging import MergeBudget
 from weft.model.schema import Schema
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import IdentityTable
+from weft.routing.dls.items import Switch
+from weft.routing.flooding.table import FloodingTable
+from weft.routing.identity.table import IdentityTable
 from weft.routing.incoming import LinkMatcher, table_index
 from weft.routing.ledger import Ledger
 from weft.routing.merging.table import MergingTable
-from weft.routing.simple import SimpleTable
+from weft.routing.simple.table import SimpleTable
 from weft.routing.table import About, ClientId, ItemId, Link, Role, Tell, Update
 
 NORTH, SOUTH, WEST, EAST = Link("north"), Link("south"), Link("west"), Link("east")

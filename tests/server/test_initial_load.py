@@ -14,6 +14,7 @@ from server.wire import run
 from weft.cli.app import app
 from weft.errors import OptionError, TuningError
 from weft.model.schema import Schema
+from weft.routing.dls.space import LabelSpace
 from weft.server.config import BrokerConfig
 from weft.server.initial_load import FACTS, SUBSCRIPTIONS, InitialTable, check_rows, load, routing_table
 from weft.server.log_lines import LogLines
@@ -21,7 +22,6 @@ from weft.server.serve import start
 from weft.server.workers import home_of
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 from weft.testing import broker
 
 SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 100]} for name in "xy"}})

@@ -15,11 +15,11 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.language.ast import Filter
 from weft.language.meaning import matches
+from weft.routing.dls.space import LabelSpace
 from weft.space.cell_space import boxes_of, cells_of, told_of
 from weft.space.content import ContentSpace
 from weft.space.curve_groups import CurveGroups
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 
 SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}})
 

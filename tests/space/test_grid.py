@@ -22,11 +22,11 @@ from weft.language.text import parse
 from weft.model.batch import events_from_batch
 from weft.model.schema import Attribute, Schema
 from weft.model.value import INT_MAX, INT_MIN, Type
+from weft.routing.dls.space import LabelSpace
 from weft.space import partition
 from weft.space.categories import Categories
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 from weft.space.line_cells import LineCells
 
 SCHEMA = Schema.of(

@@ -19,18 +19,18 @@ from weft.algebra.relate import covers
 from weft.errors import PipelineError, SchemaError
 from weft.index.base import SubId
 from weft.index.tree import TreeIndex
-from weft.interest.label_filter import CountingFilter
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.order.minimal_cover import minimal_cover
 from weft.routing.covering.table import CoveringTable
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import CountingFilter
 from weft.routing.dls.table import DlsTable
 from weft.routing.merging.table import MergingTable
 from weft.routing.mics.table import MicsTable
-from weft.routing.negative import NegativeTable
+from weft.routing.negative.table import NegativeTable
 from weft.routing.table import Link, Update
 from weft.space.content import ContentSpace
-from weft.space.label_space import LabelSpace
 from weft.spark.aggregate import Aggregated, RoundLimits, aggregate
 from weft.spark.aggregate_check import check
 from weft.spark.load import counting_filter, load, update

@@ -17,11 +17,11 @@ from weft.demand.event_sample import EventSample
 from weft.demand.filter_demand import demand_of
 from weft.errors import TuningError
 from weft.index.tree import TreeIndex
-from weft.interest.label_filter import FilterShape
 from weft.model.schema import Schema
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 from weft.spark.frames import drawn
 from weft.spark.java import java_home
 from weft.spark.link_costs import measure_link

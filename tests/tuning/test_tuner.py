@@ -19,10 +19,10 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.errors import TuningError
 from weft.index.base import SubId
-from weft.interest.curve_range import CurveRange
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.routing.dls.table import DlsTable
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.table import MicsTable
 from weft.routing.table import ItemId, Link, RoutingTable, Update
 from weft.space.cell_space import told_of

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.errors import FilterError
+from weft.language.any_filter import as_filter
 from weft.language.dialects import is_json
-from weft.language.filter_forms import read_any
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Schema
 
@@ -54,4 +54,4 @@ def readable(
 
 def plain_text(text: str, predicates: Predicates = NO_PREDICATES) -> str:
     """A filter's text, also if it is given in JSON or as an EventBridge pattern. Raises FilterError for other JSON."""
-    return str(read_any(text, predicates)) if is_json(text) else text
+    return str(as_filter(text, predicates)) if is_json(text) else text

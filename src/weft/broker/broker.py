@@ -92,8 +92,8 @@ from weft.protocol.fingerprint import fingerprint
 from weft.protocol.link_messages import IncomingMessage, LinkRelay
 from weft.protocol.messages import SubNumber
 from weft.protocol.status import BrokerStatus, QueueStatus
+from weft.routing.dls.space import LabelSpace
 from weft.routing.table import Link, Role, RoutingTable
-from weft.space.label_space import LabelSpace
 
 _QUIET = 20_000  # microseconds without a change after which the indexes are flushed, if there is a tick then
 

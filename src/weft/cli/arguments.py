@@ -14,8 +14,8 @@ import typer
 
 from weft.cli.input_files import read_bytes
 from weft.errors import EventError, FilterError
+from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
-from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
 from weft.model.cloudevents import from_cloudevent
@@ -45,9 +45,9 @@ def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tup
 
 
 def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
-    """The filter of a text, in any form: see `filter_forms`. Raises FilterError, with the place as a note."""
+    """The filter of a text, in any form: see `any_filter`. Raises FilterError, with the place as a note."""
     try:
-        return read_any(text, predicates)
+        return as_filter(text, predicates)
     except FilterError as error:
         if place:
             error.add_note(place)

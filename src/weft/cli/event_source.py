@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,11 +37,13 @@ class EventSource:
         stdin: BinaryIO,
         schema: Schema | None = None,
         report: Callable[[str, str], None] = _report,
+        ranges: Collection[str] = (),
     ) -> None:
         self.bad: list[tuple[str, str]] = []
         self.refused = 0  # what is not an event
         self.count = 0  # events so far
         self._files, self._stdin, self._schema, self._report = files, stdin, schema, report
+        self._ranges = ranges  # attributes that are pairs: the ends of ranges
         self._starts: list[tuple[int, str]] = []  # the first event of each file
         self._lines = array("q")  # of each event
 
@@ -82,7 +84,7 @@ class EventSource:
         try:
             if text.startswith(b"@"):  # on the command line it names a file; a file names no other
                 raise EventError("the event is not a JSON object")
-            event = read_event(text.decode(), self._schema)
+            event = self._ranged(read_event(text.decode(), self._schema))
         except UnicodeDecodeError:
             self._refuse(f"line {number}", "it is not valid UTF-8")
             return None
@@ -92,6 +94,13 @@ class EventSource:
         self._lines.append(number)
         self.count += 1
         return event
+
+    def _ranged(self, event: Event) -> Event:
+        if not self._ranges:
+            return event
+        from weft.ring.filter_semantics import ranged_event
+
+        return Event(ranged_event(event.attributes, self._ranges), event.payload)
 
     def _document(self, path: str) -> Iterator[Event]:
         """One JSON object, or an array of them; otherwise lines."""
@@ -114,9 +123,14 @@ class EventSource:
         for bad in found.refused:
             self._refuse(bad.place, str(bad.error))
         for number, event in enumerate(found.events, 1):
+            try:
+                ranged = self._ranged(event)
+            except EventError as error:
+                self._refuse(f"line {number + 1}", str(error))
+                continue
             self._lines.append(number + 1)  # after the header
             self.count += 1
-            yield event
+            yield ranged
 
     def _refuse(self, place: str, reason: str) -> None:
         name = self._starts[-1][1]

@@ -12,9 +12,9 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, intersect, overlaps
 from weft.algebra.to_filter import to_filter, values_to_filter
 from weft.errors import SchemaError
+from weft.language.any_filter import FilterForm, form_of
 from weft.language.ast import TRUE, Filter, attributes
 from weft.language.dialects import to_json
-from weft.language.filter_forms import FilterForm, form_of
 from weft.language.lexer import doubtful_quotes
 from weft.language.membership import attribute_of
 from weft.model.schema import Schema, did_you_mean

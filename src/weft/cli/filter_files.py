@@ -23,8 +23,8 @@ from typing import Any
 from weft.cli.arguments import read_filter
 from weft.cli.input_files import ParquetRows, open_table, read_bytes
 from weft.errors import FilterError
+from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
-from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.order.node import Interface
 
@@ -182,5 +182,5 @@ def _filter(entry: Any, predicates: Predicates) -> Filter:
     if isinstance(entry, str):
         return read_filter(entry, "", predicates)
     if isinstance(entry, dict | list):
-        return read_any(entry, predicates)
+        return as_filter(entry, predicates)
     raise FilterError("a filter must be text, or a JSON object or list")

@@ -55,6 +55,7 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
         str, typer.Option("--audience", metavar="NAME", help="With --keys: the name of the broker in tokens.")
     ] = "",
     schema: SchemaFile = None,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console, too.")] = True,
     log_format: Annotated[
         Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")
     ] = "text",
@@ -70,13 +71,14 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
       $ curl -N 'localhost:9380/events?where=magnitude>=5'
     """
     from weft.client.tls import TlsConfig
+    from weft.console.app import Console
     from weft.errors import OptionError
     from weft.gateway.process import GatewayOptions, serve_gateway
     from weft.server.config import GatewayConfig
     from weft.server.log_lines import LogLines
     from weft.server.security.tokens import TokenPolicy
 
-    config = GatewayConfig(listen, tuple(hosts or ()), tuple(origins or ()))
+    config = GatewayConfig(listen, tuple(hosts or ()), tuple(origins or ()), console)
     if not config.is_local and certificate is None and not plain_text:
         raise OptionError(
             f"{listen} would send everything in plain text to other machines: pass --cert or --plain-text"
@@ -90,4 +92,4 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
         keys=keys,
         policy=TokenPolicy(audience),
     )
-    serve_gateway(options, LogLines(log_format))
+    serve_gateway(options, LogLines(log_format), Console)

@@ -54,6 +54,15 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range",
+            metavar="NAME",
+            help="Publish the pairs [low, high] of this attribute as ranges, NAME.low and NAME.high. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     schema: SchemaFile = None,
     token_file: TokenFile = None,
     authority: Authority = None,
@@ -69,12 +78,13 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ echo '{"magnitude": 6.1, "place": "Chile"}' | weft pub
       $ weft pub quakes.csv --name importer
+      $ echo '{"kind": "storm", "wind": [30, 45]}' | weft pub --range wind
     """
     from weft.cli.event_source import REPORTED, EventSource
     from weft.cli.progress import bar
     from weft.errors import BrokerError, PublishError
 
-    source = EventSource(files or ["-"], sys.stdin.buffer, read_schema(schema))
+    source = EventSource(files or ["-"], sys.stdin.buffer, read_schema(schema), ranges=ranges or ())
     refused: list[tuple[str, str]] = []
     stored = 0
     with client_of(brokers, token_file, authority, certificate, name) as client, bar() as report:

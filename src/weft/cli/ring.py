@@ -67,6 +67,15 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = "",
+    general: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--general",
+            metavar="NAME=TOPIC,TOPIC",
+            help="A general topic and the topics below it; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option("--depth", metavar="N", min=0, help="Depth of a topic group's tree.")] = 4,
     rotate: Annotated[
         float | None,
@@ -112,8 +121,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     """Run a broker that is a node of a ring, until it is interrupted.
 
     Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas,
-    topic, depth, merge, share, keep and key. A broker that is to get what was published while it was down must come
-    back with the same --data and the same --ring address; the same command does.
+    topic, general, depth, merge, share, keep and key. A broker that is to get what was published while it was down must
+    come back with the same --data and the same --ring address; the same command does.
 
     \b
     Example:
@@ -128,7 +137,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
     others: dict[str, Any] = {"replicas": replicas, "topic": topic, "depth": depth, "rotate": rotate, "keep": keep}
-    made = ring_config(ring, join or (), interval or (), key, merge, share, new_ring=new_ring, **others)
+    made = ring_config(ring, join or (), interval or (), key, merge, share, general or (), new_ring=new_ring, **others)
     serve_ring(config, made, name)
 
 

@@ -29,6 +29,30 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
         bool,
         typer.Option("--partial", help="Show also events that lack some of the attributes that the filter tests."),
     ] = False,
+    ranges: Annotated[
+        str,
+        typer.Option(
+            "--ranges",
+            metavar="covering|overlap",
+            help="Show also events with ranges, such as price.low and price.high: all of a range must match the "
+            "filter, or some of it.",
+            show_default=False,
+        ),
+    ] = "",
+    topic: Annotated[
+        str,
+        typer.Option("--topic", metavar="NAME", help="The attribute that --general is about.", show_default=False),
+    ] = "",
+    general: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--general",
+            metavar="NAME=TOPIC,TOPIC",
+            help="A general topic: filters that name it match the topics below it, and the other way round. "
+            "May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -68,13 +92,17 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft sub "magnitude >= 5" --name alerts
       $ weft sub "type = 'quake'" --since 2026-11-01 --json | jq .attributes.place
       $ weft sub "magnitude >= 5" --name alerts --broker weft://old --move-to weft://new
+      $ weft sub "kind = 'sport'" --topic kind --general sport=tennis,chess
+      $ weft sub "price > 100" --ranges overlap
     """
     from weft.cli.arguments import read_position
     from weft.cli.event_rows import EventRows, json_line
 
     if move_to and (shared or not name):
         raise typer.BadParameter("only a subscription with a --name that is not --shared moves to another broker")
-    wanted = _partial(filter) if partial else filter
+    if bool(general) != bool(topic):
+        raise typer.BadParameter("--topic NAME and --general NAME=TOPIC,TOPIC belong together")
+    wanted = _meaning(filter, partial, ranges, topic, general or []) if partial or ranges or general else filter
     rows = EventRows()
     with (
         client_of(brokers, token_file, authority, certificate) as client,
@@ -102,8 +130,20 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
             event.ack()
 
 
-def _partial(filter: str) -> Filter:
+def _meaning(text: str, partial: bool, ranges: str, topic: str, general: list[str]) -> Filter:
+    """The filter that means what the options say."""
+    from weft.algebra.profile import Meeting
     from weft.language.text import parse
-    from weft.ring.key_mapping import partial_filter
+    from weft.ring.filter_semantics import general_filter, partial_filter, range_filter
+    from weft.server.ring_config import topic_tree
 
-    return partial_filter(parse(filter))
+    if partial and ranges:
+        raise typer.BadParameter("--partial and --ranges cannot be combined")
+    if ranges and ranges not in set(Meeting):
+        raise typer.BadParameter(f"--ranges is {' or '.join(Meeting)}, not {ranges!r}")
+    wanted = parse(text)
+    if general:
+        wanted = general_filter(wanted, topic, topic_tree(general))
+    if ranges:
+        wanted = range_filter(wanted, Meeting(ranges))
+    return partial_filter(wanted) if partial else wanted

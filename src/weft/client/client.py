@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from weft.client.advertisements import advert_number
 from weft.client.connection import Waiter
+from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
 from weft.client.events import Publishable, ReceivedEvent, outgoing
@@ -35,7 +36,7 @@ from weft.client.questions import (
 )
 from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
-from weft.errors import OptionError
+from weft.errors import ClientClosedError, OptionError
 from weft.language.any_filter import AnyFilter
 from weft.protocol.addresses import Address
 from weft.protocol.explanation import Explanation, explanation_of
@@ -89,7 +90,7 @@ def connect(  # noqa: PLR0913 - the options of a client
     retry_for: float | None = None,
     expires: float | timedelta | None = None,
 ) -> Client:
-    """A client of the broker at an address, to be used in `async with`.
+    """A client of the broker at an address, to be used in `async with`, or, in a notebook, as `await connect(...)`.
 
     - `address`: `weft://host:port`, `weft+tls://host:port` or `weft+unix:///path`; several addresses of one broker are
       tried in turn.
@@ -130,9 +131,15 @@ class Client:
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
 
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
     async def __aenter__(self) -> Self:
         await self._connect(asyncio.get_running_loop())
         return self
+
+    def __repr__(self) -> str:
+        return f"<weft.Client{self._engine.shown}>"
 
     async def _connect(self, loop: asyncio.AbstractEventLoop | None) -> None:
         waiter = self._engine.open(loop)
@@ -189,6 +196,38 @@ class Client:
         0
         """
         return self._engine.connections
+
+    @property
+    def connected(self) -> bool:
+        """Whether the client is connected to its broker now. Cost: O(1).
+
+        >>> connect("weft://localhost").connected
+        False
+        """
+        return self._engine.states.current.connected
+
+    async def states(self) -> AsyncIterator[ConnectionState]:
+        """The state of the connection, now and after each change, until the client has ended.
+
+        A state says whether the client is connected, where, and if not, why. Changes are also logged, by the logger
+        `weft.client`.
+
+        Cost: O(1) for each change; a slow application finds the last hundred.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         async for state in client.states():
+        ...             return state.connected
+        >>> asyncio.run(main())
+        True
+        """
+        watch = self._engine.states.watch(partial(Waiter, asyncio.get_running_loop()))
+        try:
+            while (state := await watch.next()) is not None:
+                yield state
+        finally:
+            self._engine.states.unwatch(watch)
 
     @property
     def is_over(self) -> bool:
@@ -805,7 +844,19 @@ class Subscription(_Subscribed):
         self._begun: Waiter | None = None
         self._taken = 0
 
+    @property
+    def _shown(self) -> str:
+        """Its name, filter and what waits, for `repr`."""
+        name = f" {self._name!r}" if self._name else ""
+        if self._handle is None:
+            return f"{name}: {self._filter}, not begun"
+        state = "closed" if self._handle.is_leaving else f"{len(self._handle.inbox):,} waiting"
+        return f"{name}: {self._filter}, {state}"
+
     # -- life ------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<weft.Subscription{self._shown}>"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -870,6 +921,27 @@ class Subscription(_Subscribed):
         await (await self._open()).ask("unsubscribe")
 
     # -- events ----------------------------------------------------------------------------------------------
+
+    async def receive(self, timeout: float | None = None) -> ReceivedEvent:
+        """The next event. Raises TimeoutError if none comes in time, ClientClosedError if the subscription is over.
+
+        Cost: O(1) for an event that has arrived.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client, client.subscribe("magnitude >= 5") as alerts:
+        ...         await client.publish({"magnitude": 6.1})
+        ...         return (await alerts.receive(timeout=10))["magnitude"]
+        >>> asyncio.run(main())
+        6.1
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self.__anext__()
+        except StopAsyncIteration:
+            raise ClientClosedError("the subscription is closed") from None
+        except TimeoutError:
+            raise TimeoutError(self._engine.late("no event came", timeout)) from None
 
     def __aiter__(self) -> AsyncIterator[ReceivedEvent]:
         return self

@@ -190,7 +190,9 @@ def release(network: NetworkThread) -> None:
 
 
 class SessionDriver:
-    """Drives one session. In the network thread, `handle` gets its notices, and `ended` the error when it is over."""
+    """Drives one session. In the network thread, `handle` gets its notices, `failed` the reason why an address was not
+    reached, and `ended` the error when it is over.
+    """
 
     def __init__(
         self,
@@ -198,11 +200,12 @@ class SessionDriver:
         network: NetworkThread,
         handle: Callable[[SessionDriver, list[Notice]], None],
         ended: Callable[[SessionDriver, WeftError], None],
+        failed: Callable[[SessionDriver, Address, ConnectError], None],
     ) -> None:
         self.session = session
         self.after: ClientSession | None = None  # another one of the same name, which is about to end
         self._network, self._loop = network, network.loop
-        self._handle, self._ended = handle, ended
+        self._handle, self._ended, self._failed = handle, ended, failed
         self._commands: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
         self._wire: _Wire | None = None
@@ -367,6 +370,7 @@ class SessionDriver:
             failure = ConnectError(f"no broker at {address}: {reason}; start one with `weft serve`")
         else:
             return
+        self._failed(self, address, failure)
         self._obey(self.session.dial_failed(connection, failure, self._now()))
 
     def opened(self, wire: _Wire) -> None:

@@ -23,6 +23,7 @@ from typing import cast
 from uuid import uuid4
 
 from weft.client.connection import NetworkThread, SessionDriver, Waiter, acquire, finish_all, release, wake
+from weft.client.connection_state import ConnectionStates
 from weft.client.effects import Answered, Arrived, Ended, Lost, Missed, MoveEnded, Notice, Ready, Replied, Stored
 from weft.client.events import Publishable, outgoing
 from weft.client.publisher import NotStored, UnconfirmedEvent
@@ -82,6 +83,7 @@ class ClientEngine:
         self._moving: dict[SessionDriver, Waiter] = {}
         self._is_numbered: bool | None = None  # whether the application numbers its events; None before the first
         self._error: WeftError | None = None  # why it is over
+        self.states = ConnectionStates(name)
         self.log_id, self.connections = "", 0  # of the main session: the broker's log, and how often it was ready
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ class ClientEngine:
         assert self._network is not None
         expires = self._expires if expires is None else expires
         session = ClientSession(name, self._policy, draw=random, expires=expires)
-        driver = SessionDriver(session, self._network, self._handle, self._ended)
+        driver = SessionDriver(session, self._network, self._handle, self._ended, self._failed)
         with self._lock:
             self._drivers.add(driver)
             self._handles[driver] = {}
@@ -142,6 +144,15 @@ class ClientEngine:
     def address(self) -> str:
         """The address of the broker."""
         return "" if self._main is None or self._main.session.address is None else str(self._main.session.address)
+
+    @property
+    def shown(self) -> str:
+        """Its name and state, for `repr`."""
+        return f" {self.name!r}: {self.states.current}" if self.name else f": {self.states.current}"
+
+    def late(self, what: str, timeout: float | None) -> str:
+        """What has not happened in time, and what the client is doing meanwhile."""
+        return f"{what} within {timeout:g} s; the client is {self.states.current}"
 
     @property
     def is_over(self) -> bool:
@@ -374,10 +385,13 @@ class ClientEngine:
                 if driver is self._main:
                     self.log_id = notice.welcome.log_id
                     self.connections += 1
+                    self.states.connected(self.address)
                     finish_all(self._opening)
             elif isinstance(notice, MoveEnded):
                 self._moved(driver, notice.error)
             elif isinstance(notice, Lost):
+                if driver is self._main and self._error is None:
+                    self.states.lost(self.address)
                 for each in handles.values():
                     each.inbox.lost()
             elif isinstance(notice, Replied):
@@ -425,12 +439,18 @@ class ClientEngine:
             handle.over(error)
         self._moved(driver, error)
         if main:
+            self.states.over(error, isinstance(error, ClientClosedError))
             self._abandon(driver, error)
             for other in list(self._drivers):
                 other.close()
         with self._lock:
             closing = [] if self._drivers else self._closing
         finish_all(closing)
+
+    def _failed(self, driver: SessionDriver, address: Address, error: WeftError) -> None:
+        """An address was not reached."""
+        if driver is self._main:
+            self.states.failed(str(address), error)
 
     def _abandon(self, driver: SessionDriver, error: WeftError) -> None:
         """Finish everything that waits for the main session."""

@@ -20,7 +20,8 @@ from weft.errors import EventError
 from weft.model.cloudevents import CloudData, payload_of
 from weft.model.door import is_unicode
 from weft.model.event import Event, attributes_of
-from weft.model.value import Value, from_micros
+from weft.model.lists import AttributeValue
+from weft.model.value import from_micros
 from weft.protocol.messages import MAX_EVENT, Deliver, Head, read_head
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,8 +37,8 @@ def outgoing(
 ) -> UnconfirmedEvent:
     """An event as it is sent, checked. Raises EventError. Cost: O(bytes).
 
-    Bytes are sent as they are, a string as UTF-8 text, and anything else as JSON. What this function has returned is
-    returned as it is.
+    Bytes are sent as they are, a string as UTF-8 text, and anything else as JSON. A received event brings its payload
+    along. What this function has returned is returned as it is.
 
     >>> sent = outgoing({"magnitude": 5.2}, payload={"felt": 12})
     >>> sent.payload, sent.datacontenttype
@@ -52,6 +53,8 @@ def outgoing(
             break
     if payload is None and type(event) is Event:
         payload = event.payload
+    elif payload is None and isinstance(event, _Received):
+        payload, datacontenttype = event.payload, datacontenttype or event.datacontenttype
     body = b""
     if type(payload) is bytes:
         body = payload
@@ -64,7 +67,7 @@ def outgoing(
         datacontenttype = datacontenttype or kind
     if datacontenttype and not is_unicode(datacontenttype):
         raise EventError("datacontenttype is not valid Unicode text")
-    raw = _encode(attributes)
+    raw = _encode(attributes if type(attributes) is dict else dict(attributes))
     if len(raw) + len(body) > MAX_EVENT - len(datacontenttype) - 64:
         raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")
     return UnconfirmedEvent(msgspec.Raw(raw), body, datacontenttype, 0 if ttl is None else _micros(ttl))
@@ -93,8 +96,8 @@ def _micros(ttl: float | timedelta) -> int:
     return max(1, round(seconds * 1e6))
 
 
-class _Received:
-    """A received event, as threads use it."""
+class _Received(Mapping[str, AttributeValue | None]):
+    """A received event, as threads use it: a mapping of its attributes. One that is absent is None."""
 
     __slots__ = ("_done", "_head", "_inbox", "_message")
 
@@ -115,7 +118,7 @@ class _Received:
         return self._message
 
     @property
-    def attributes(self) -> dict[str, Value]:
+    def attributes(self) -> dict[str, AttributeValue]:
         """The attributes, by name. Cost: O(bytes of the attributes) when it is first used, then O(1)."""
         return self._read().attributes
 
@@ -153,7 +156,7 @@ class _Received:
         """When the broker stored it. Cost: O(1)."""
         return from_micros(self._message.at)
 
-    def __getitem__(self, name: str) -> Value | None:
+    def __getitem__(self, name: str) -> AttributeValue | None:
         return self._read().attributes.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -162,7 +165,11 @@ class _Received:
     def __iter__(self) -> Iterator[str]:
         return iter(self._read().attributes)
 
-    def get(self, name: str, default: Value | None = None) -> Value | None:
+    def __len__(self) -> int:
+        """How many attributes there are."""
+        return len(self._read().attributes)
+
+    def get(self, name: str, default: Any = None) -> Any:
         """The value of an attribute, or `default` when it is absent. Cost: as `attributes`."""
         return self._read().attributes.get(name, default)
 

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from weft.client.client import Client, Subscription, _Subscribed, connect
 from weft.client.connection import Reply, Waiter, run
+from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
 from weft.client.events import Publishable, SyncReceivedEvent, outgoing
@@ -127,6 +128,9 @@ class SyncClient(_Blocking[Client]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<weft.SyncClient{self._engine.shown}>"
+
     close = _blocking(Client.close)
     move = _blocking(Client.move)
 
@@ -138,6 +142,25 @@ class SyncClient(_Blocking[Client]):
         ''
         """
         return self._engine.address
+
+    @property
+    def connected(self) -> bool:
+        """Whether the client is connected to its broker now. Cost: O(1).
+
+        >>> connect_sync("weft://localhost").connected
+        False
+        """
+        return self._twin.connected
+
+    @_documented(Client.states)
+    def states(self) -> Iterator[ConnectionState]:
+        """It blocks until there is a change."""
+        watch = self._engine.states.watch()
+        try:
+            while (state := run(watch.next())) is not None:
+                yield state
+        finally:
+            self._engine.states.unwatch(watch)
 
     @_documented(Client.publish)
     def publish(  # noqa: PLR0913 - the options of an event
@@ -152,9 +175,12 @@ class SyncClient(_Blocking[Client]):
     ) -> None:
         """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
         sent = outgoing(event, payload, datacontenttype, ttl)
-        while not self._engine.has_room():
-            self._engine.wait_for_room().wait(timeout)
-        self._engine.publish_one(sent, durable).wait(timeout)
+        try:
+            while not self._engine.has_room():
+                self._engine.wait_for_room().wait(timeout)
+            self._engine.publish_one(sent, durable).wait(timeout)
+        except TimeoutError:
+            raise TimeoutError(self._engine.late("the broker has not confirmed the event", timeout)) from None
 
     publish_many = _blocking(Client.publish_many)
     publish_epoch = _blocking(Client.publish_epoch)
@@ -290,6 +316,9 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<weft.SyncSubscription{self._twin._shown}>"
+
     close = _blocking(Subscription.close)
     unsubscribe = _blocking(Subscription.unsubscribe)
     replace = _blocking(Subscription.replace)
@@ -315,6 +344,8 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
             return self._next(timeout)
         except StopIteration:
             raise ClientClosedError("the subscription is closed") from None
+        except TimeoutError:
+            raise TimeoutError(self._twin._engine.late("no event came", timeout)) from None
 
     def _next(self, timeout: float | None) -> SyncReceivedEvent:
         inbox = self._inbox

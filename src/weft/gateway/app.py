@@ -13,8 +13,8 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from weft.errors import EventError, WeftError
@@ -50,6 +50,16 @@ AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class GatewaySite(Protocol):
+    """What is served: a gateway, or one with more around it."""
+
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        """Handle a request or a WebSocket."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """What must go on while it serves."""
+
+
 class Gateway:
     """The gateway as an ASGI application."""
 
@@ -63,7 +73,7 @@ class Gateway:
         origins: frozenset[str] = frozenset(),
     ) -> None:
         self.pool, self.counts = pool, counts
-        self._lines, self._hosts, self._origins = lines, hosts, origins
+        self.lines, self._hosts, self._origins = lines, hosts, origins
         self._exact = {(each.method, each.path): each for each in ROUTES if not each.names}
         self._others = [each for each in ROUTES if each.names]
         self._streams: set[asyncio.Task[None]] = set()
@@ -97,21 +107,21 @@ class Gateway:
         shared: dict[str, str] = {}
         is_socket = scope["type"] == "websocket"
         try:
-            shared = self._check_origin(scope, headers)
+            shared = self.check_origin(scope, headers)
             route, values = self._route(scope, is_socket)
             if route is None:
-                await _send(send, WholeAnswer(204), shared | _preflight(headers, scope["path"]))
+                await send_whole(send, WholeAnswer(204), shared | _preflight(headers, scope["path"]))
                 return
-            query = _query(scope["query_string"])
+            query = query_of(scope["query_string"])
             check_query(route, query)
             if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
                 raise ProblemError(MEDIA, "compressed requests are not supported; leave Content-Encoding out")
             async with self._client(scope, route, headers) as client:
-                body, gone = _body(receive, headers), _gone(receive)
-                host = _host(scope)
+                body, gone = body_reader(receive, headers), until_gone(receive)
+                host = client_host(scope)
 
                 def audit(what: str, **fields: Any) -> None:
-                    self._lines.audit(what, principal=client.principal, host=host, request=request, **fields)
+                    self.lines.audit(what, principal=client.principal, host=host, request=request, **fields)
 
                 about = (client, audit, self.counts, host)
                 call = GatewayCall(route.method, values, query, headers, body, gone, *about, request=request)
@@ -127,13 +137,13 @@ class Gateway:
                         answer.done()
                 else:
                     self.counts[f"status {answer.status}"] += 1
-                    await _send(send, answer, shared)
+                    await send_whole(send, answer, shared)
         except Exception as error:
             await self._fail(error, request, scope, send, shared)
 
     # -- before the body is read -------------------------------------------------------------------------------
 
-    def _check_origin(self, scope: AsgiScope, headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    def check_origin(self, scope: AsgiScope, headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
         """Headers of the answer for the page that sent the request. Raises ProblemError if it may not."""
         found = {name: value.decode("latin-1") for name, value in headers if name in (b"host", b"origin", _SITE)}
         host = found.get(b"host", "").lower()
@@ -187,7 +197,7 @@ class Gateway:
         if len(given) > 1 or (given and (kind.lower() != b"bearer" or not token.strip())):
             self.counts["logins refused"] += 1
             raise login_problem()
-        async with self.pool.client(token.strip(), _host(scope)) as client:
+        async with self.pool.client(token.strip(), client_host(scope)) as client:
             yield client
 
     # -- answers -----------------------------------------------------------------------------------------------
@@ -198,10 +208,10 @@ class Gateway:
         problem = problem_of(error)
         self.counts[f"status {problem.kind.status}"] += 1
         if problem.kind is FAULT:
-            self._lines.error("unexpected", request=request, error=f"{type(error).__name__}: {error}")
+            self.lines.error("unexpected", request=request, error=f"{type(error).__name__}: {error}")
         answer = WholeAnswer(problem.kind.status, problem.body(request), MEDIA_TYPE, problem.headers)
         with contextlib.suppress(RuntimeError):  # the answer has begun
-            await _send(send, answer, shared, socket=scope["type"] == "websocket")
+            await send_whole(send, answer, shared, socket=scope["type"] == "websocket")
 
     async def _stream(
         self, answer: StreamAnswer, scope: AsgiScope, gone: Callable[[], Any], send: AsgiSend, shared: dict[str, str]
@@ -300,7 +310,8 @@ def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
-async def _send(send: AsgiSend, answer: WholeAnswer, shared: dict[str, str], *, socket: bool = False) -> None:
+async def send_whole(send: AsgiSend, answer: WholeAnswer, shared: Mapping[str, str], *, socket: bool = False) -> None:
+    """Send an answer; `shared` are more headers of it. With `socket`, it refuses a WebSocket."""
     headers = {
         "content-length": str(len(answer.body)),
         "cache-control": "no-store",
@@ -326,7 +337,7 @@ def _preflight(headers: list[tuple[bytes, bytes]], path: str) -> dict[str, str]:
     return allowed | {"access-control-allow-methods": _METHODS, "access-control-max-age": "600"}
 
 
-def _query(raw: bytes) -> dict[str, str]:
+def query_of(raw: bytes) -> dict[str, str]:
     """The parameters of a request. Raises ProblemError."""
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
@@ -337,7 +348,7 @@ def _query(raw: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-def _body(receive: AsgiReceive, headers: list[tuple[bytes, bytes]]) -> Callable[[int], Awaitable[bytes]]:
+def body_reader(receive: AsgiReceive, headers: list[tuple[bytes, bytes]]) -> Callable[[int], Awaitable[bytes]]:
     """A function that reads the body."""
     length = next((int(value) for name, value in headers if name == b"content-length" and value.isdigit()), 0)
 
@@ -363,7 +374,9 @@ def _too_large(most: int) -> ProblemError:
     return ProblemError(TOO_LARGE, f"a request has at most {most:,} bytes here", limit=most)
 
 
-def _gone(receive: AsgiReceive) -> Callable[[], Any]:
+def until_gone(receive: AsgiReceive) -> Callable[[], Any]:
+    """A function that returns when the client is gone."""
+
     async def wait() -> None:
         while (await receive())["type"] == "http.request":
             pass
@@ -371,7 +384,7 @@ def _gone(receive: AsgiReceive) -> Callable[[], Any]:
     return wait
 
 
-def _host(scope: AsgiScope) -> str:
+def client_host(scope: AsgiScope) -> str:
     """The address of the client."""
     client = scope.get("client")
     return client[0] if client else ""

@@ -11,7 +11,7 @@ import pickle
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 from weft.client.client import Client, connect
 from weft.client.tls import TlsConfig, server_context
 from weft.errors import WeftError
-from weft.gateway.app import LOOPBACK, Gateway
+from weft.gateway.app import LOOPBACK, Gateway, GatewaySite
 from weft.gateway.clients import ClientPool
 from weft.model.schema import Schema
 from weft.server.clock import clock
@@ -32,6 +32,7 @@ from weft.server.security.tokens import TokenKeys, TokenPolicy, Tokens, read_key
 MOST_CONNECTIONS = 10_000
 _HEARTBEAT = 10.0
 _EVERY = 0.5  # seconds between two looks at the keys
+SiteAround = Callable[[Gateway], GatewaySite]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,13 @@ def gateway_options(config: BrokerConfig, address: str) -> GatewayOptions:
 
 
 @asynccontextmanager
-async def running_gateway(options: GatewayOptions, lines: LogLines) -> AsyncIterator[tuple[str, int]]:
-    """A gateway in this loop until the block ends. Yields host and port. Raises OptionError."""
+async def running_gateway(
+    options: GatewayOptions, lines: LogLines, around: SiteAround | None = None
+) -> AsyncIterator[tuple[str, int]]:
+    """A gateway in this loop until the block ends. Yields host and port. Raises OptionError.
+
+    `around` puts more around it, such as the console, unless `gateway.console` is off.
+    """
     config = options.config
     host, port = http_place(config.listen)
     schema = None if options.schema is None else Schema.load(options.schema)
@@ -77,7 +83,8 @@ async def running_gateway(options: GatewayOptions, lines: LogLines) -> AsyncIter
     counts: Counter[str] = Counter()
     pool = ClientPool(client, counts, schema=schema, tokens=tokens, single_use=options.policy.once)
     named = {f"[{host}]" if ":" in host else host, *(each.lower() for each in config.hosts)}
-    app = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins))
+    gateway = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins))
+    app: GatewaySite = gateway if around is None or not config.console else around(gateway)
     tls = server_context(options.tls)
     async with (
         http_serving(
@@ -108,31 +115,33 @@ async def _watch(keys: WatchedFile[TokenKeys] | None, tokens: Tokens | None) -> 
             tokens.keys = keys.value
 
 
-def run_child() -> None:
+def run_child(around: SiteAround | None = None) -> None:
     """Run a gateway that a broker has started: its settings come from standard input, which ends with the broker."""
     config, address = pickle.load(sys.stdin.buffer)
     assert isinstance(config, BrokerConfig)
     lines = LogLines(config.logging.format, config.logging.level)
     try:
-        serve_gateway(gateway_options(config, address), lines, watched=True)
+        serve_gateway(gateway_options(config, address), lines, around, watched=True)
     except WeftError as error:
         lines.error("gateway failed", reason=error)
         sys.exit(1)
 
 
-def serve_gateway(options: GatewayOptions, lines: LogLines, *, watched: bool = False) -> None:
+def serve_gateway(
+    options: GatewayOptions, lines: LogLines, around: SiteAround | None = None, *, watched: bool = False
+) -> None:
     """Run a gateway until SIGTERM or SIGINT; if it is `watched`, also until standard input ends."""
-    asyncio.run(_serve(options, lines, watched))
+    asyncio.run(_serve(options, lines, around, watched))
 
 
-async def _serve(options: GatewayOptions, lines: LogLines, watched: bool) -> None:
+async def _serve(options: GatewayOptions, lines: LogLines, around: SiteAround | None, watched: bool) -> None:
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     loop.set_exception_handler(lambda _, context: lines.error("unexpected", message=context.get("message", "")))
     if watched:
         loop.add_reader(sys.stdin.fileno(), asked.set)
-    async with running_gateway(options, lines) as (host, port):
+    async with running_gateway(options, lines, around) as (host, port):
         scheme = "https" if options.tls.certificate else "http"
         shown = f"[{host}]" if ":" in host else host
         lines.info("gateway", address=f"{scheme}://{shown}:{port}", process=os.getpid())

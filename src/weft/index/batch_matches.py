@@ -19,10 +19,14 @@ from weft.errors import EventError, SubscriptionError
 from weft.index.base import Ids, Matches
 from weft.index.id_names import Id, IdTable, check_name
 from weft.index.labelled import labelled
+from weft.model.door import shown
+from weft.model.notebook import html_table
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
+
+_SHOWN = 10  # rows in a notebook, and ids of a row
 
 
 class BatchMatches:
@@ -75,6 +79,12 @@ class BatchMatches:
     def __repr__(self) -> str:
         bad = f", {len(self.errors)} not readable" if self.errors else ""
         return f"<BatchMatches: {len(self._places):,} matches in {len(self):,} events{bad}>"
+
+    def _repr_html_(self) -> str:
+        matched = np.flatnonzero(self.counts())[:_SHOWN].tolist()
+        rows = [(event, ", ".join(map(str, self[event][:_SHOWN]))) for event in matched]
+        more = int(np.count_nonzero(self.counts())) - len(rows)
+        return html_table(repr(self).strip("<>"), ("event", "subscriptions"), rows, more)
 
     def lists(self) -> list[list[Id]]:
         """A list of ids for each event. Cost: O(events + matches), in Python.
@@ -175,6 +185,40 @@ class BatchMatches:
         import pyarrow as pa
 
         return pa.table({"event": pa.array(self.events), "subscription": self.ids})
+
+    def join(self, events: Any) -> Any:
+        """The events of the batch, one row per match, with the id in a column `subscription`.
+
+        `events` is the batch that was matched: a table of Arrow, pandas or Polars, or a list of mappings; the result is
+        of the same kind. A DataFrame of pandas keeps its own index. Raises EventError if it is another batch.
+
+        Cost: O(events + matches).
+
+        >>> import pandas as pd
+        >>> from weft import Index
+        >>> frame = pd.DataFrame({"x": [9, 4, 1]}, index=["a", "b", "c"])
+        >>> print(Index({"high": "x > 5", "low": "x < 3"}).match_batch(frame).join(frame))
+           x subscription
+        a  9         high
+        c  1          low
+        """
+        size = events.num_rows if hasattr(events, "num_rows") else len(events) if hasattr(events, "__len__") else None
+        if size != len(self):
+            raise EventError(f"join() needs the batch of {len(self):,} events that was matched, not {shown(events)}")
+        names = getattr(events, "column_names", getattr(events, "columns", None))
+        if names is not None and "subscription" in list(names):
+            raise EventError("the events have a column 'subscription' themselves; rename it")
+        library = type(events).__module__.partition(".")[0]
+        if library == "pandas":
+            return events.iloc[self.events].assign(subscription=self._flat())
+        if library == "pyarrow":
+            return events.take(self.events).append_column("subscription", self.ids)
+        if library == "polars":
+            return events[self.events].with_columns(self.to_polars()["subscription"])
+        rows = list(events)
+        if any(not isinstance(each, Mapping) for each in rows):
+            raise EventError(f"join() takes a table or a list of mappings, not {shown(events)}")
+        return [{**rows[event], "subscription": name} for event, name in self.pairs()]
 
     def to_pandas(self) -> Any:
         """The table of `to_arrow` as a DataFrame; strings are categories, and ids of both types are objects.

@@ -1,6 +1,7 @@
 """Filters by id from wherever users keep them: a mapping, pairs, a table or a file. An error names the entry.
 
-A table has the columns `id` and `filter`. A file is .csv (ids are text), .jsonl or .ndjson (one object per line),
+A table has the columns `id` and `filter`, or `id` and bounds: `x_low` and `x_high` for an attribute x, or `x` itself
+for equality (see `weft.index.bound_rows`). A file is .csv (ids are text), .jsonl or .ndjson (one object per line),
 .json (an object of filters by id, or a list of objects) or .parquet.
 """
 
@@ -11,7 +12,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.errors import EventError, FilterError, SubscriptionError
 from weft.model.door import shown
@@ -20,11 +21,19 @@ from weft.model.schema import did_you_mean
 
 Entries = list[tuple[Any, Any]]
 
+
+class BoundTable(NamedTuple):
+    """A table of filters whose bounds are in columns; `place` says where it is from, for errors."""
+
+    table: Any  # an Arrow table
+    place: str
+
+
 FILES = (".csv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
-def entries_of(source: Any) -> Entries:
-    """(id, filter) for each entry of a source. Raises SubscriptionError or FilterError.
+def entries_of(source: Any) -> Entries | BoundTable:
+    """(id, filter) for each entry of a source, or its table of bounds. Raises SubscriptionError or FilterError.
 
     >>> entries_of({"rule-1": "x > 5"}), entries_of([("rule-1", "x > 5")])
     ([('rule-1', 'x > 5')], [('rule-1', 'x > 5')])
@@ -64,7 +73,10 @@ def _entry(given: Any, place: str, at: int) -> tuple[Any, Any]:
     return given["id"], given["filter"]
 
 
-def _of_table(table: Any, place: str) -> Entries:
+def _of_table(table: Any, place: str) -> Entries | BoundTable:
+    names = table.column_names
+    if "filter" not in names and names.count("id") == 1 and any(name.endswith(("_low", "_high")) for name in names):
+        return BoundTable(table, place)
     for name in ("id", "filter"):
         if table.column_names.count(name) != 1:
             hint = did_you_mean(name, table.column_names)
@@ -73,7 +85,7 @@ def _of_table(table: Any, place: str) -> Entries:
     return [_entry({"id": name, "filter": text}, f"row {at}", at) for at, (name, text) in enumerate(pairs)]
 
 
-def _of_file(path: Path) -> Entries:
+def _of_file(path: Path) -> Entries | BoundTable:
     kind = path.suffix.lower()
     if kind not in FILES:
         raise SubscriptionError(f"{path} is not a file of filters that can be read; use one of {', '.join(FILES)}")

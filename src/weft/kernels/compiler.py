@@ -27,7 +27,9 @@ def _keep_cache() -> None:
     if "NUMBA_CACHE_DIR" in os.environ:
         return
     source = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted(source.glob("*.py")))
+    models = source.parent / "routing"
+    paths = [*sorted(source.glob("*.py")), *sorted(models.glob("*/kernels/*.py"))]
+    sources = b"".join(path.read_bytes() for path in paths)
     users = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"), "weft")
     for home in (source / "__pycache__", users) if users.is_absolute() else (source / "__pycache__",):
         cache = home / f"numba-{zlib.crc32(sources):08x}"

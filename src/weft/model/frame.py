@@ -1,13 +1,16 @@
 """Batches in every form that users have them. A table of any library means what its rows would mean one by one.
 
-A batch is an Arrow RecordBatch or Table, a DataFrame of pandas or Polars, anything else that exports Arrow data, or an
-iterable of events. Neither pandas nor Polars is imported here; their frames are recognised by what they offer.
+A batch is an Arrow RecordBatch, Table, RecordBatchReader or Dataset, a DataFrame of pandas, a DataFrame or LazyFrame of
+Polars, anything else that exports Arrow data, the path of a file of events, or an iterable of events. Neither pandas
+nor Polars is imported here; their frames are recognised by what they offer.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError
@@ -20,19 +23,23 @@ if TYPE_CHECKING:
 
 AnyEvent = Event | Mapping[str, Any]
 
+EVENT_FILES = (".parquet", ".pq", ".arrow", ".feather", ".jsonl", ".ndjson")
 _LIBRARIES = ("numpy", "pandas", "polars", "pyarrow")  # whose other objects are columns and values, not batches
 
 
 def as_batch(batch: Any) -> pa.RecordBatch | pa.Table | Sequence[AnyEvent]:
     """The batch as Arrow has it, or as a sequence of events. Raises EventError.
 
-    A frame that Arrow cannot hold, such as a column of mixed types, becomes a list of its rows.
+    A frame that Arrow cannot hold, such as a column of mixed types, becomes a list of its rows. A reader, a dataset, a
+    lazy frame or a file is read whole.
 
     >>> as_batch(({"x": n} for n in range(2)))
     [{'x': 0}, {'x': 1}]
     """
     if isinstance(batch, list):
         return batch
+    if isinstance(batch, Path) or (isinstance(batch, str) and batch.lower().endswith(EVENT_FILES)):
+        return _of_file(Path(batch))  # type: ignore[no-any-return]
     if isinstance(batch, str | bytes | Event | Mapping):
         raise EventError(f"a batch must be a table or a list of events, not {shown(batch)}; use match() for one event")
     if isinstance(batch, Sequence) and not hasattr(batch, "_asdict"):
@@ -40,10 +47,14 @@ def as_batch(batch: Any) -> pa.RecordBatch | pa.Table | Sequence[AnyEvent]:
     library = type(batch).__module__.partition(".")[0]
     if library == "pyarrow" and hasattr(batch, "num_rows") and hasattr(batch, "schema"):
         return batch  # type: ignore[no-any-return]
+    if library == "pyarrow" and (hasattr(batch, "read_all") or hasattr(batch, "to_table")):  # a reader, a dataset
+        return batch.read_all() if hasattr(batch, "read_all") else batch.to_table()  # type: ignore[no-any-return]
     if library == "pandas" and hasattr(batch, "columns"):
         return _of_pandas(batch)  # type: ignore[no-any-return]
     if library == "polars" and hasattr(batch, "to_dicts"):
         return _of_polars(batch)  # type: ignore[no-any-return]
+    if library == "polars" and hasattr(batch, "collect"):
+        return _of_polars(batch.collect())  # type: ignore[no-any-return]
     if hasattr(batch, "collect"):
         raise EventError(f"a batch must be a table or a list of events, not a {type(batch).__name__}; collect() it")
     if library not in _LIBRARIES:
@@ -66,6 +77,35 @@ def as_table(rows: Any) -> pa.Table:
     if isinstance(found, pa.Table):
         return found
     raise EventError(f"expected a table, not {shown(rows)}")
+
+
+def _of_file(path: Path) -> Any:
+    """The events of a file, by the end of its name. Raises EventError."""
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet as pq
+
+    kind = path.suffix.lower()
+    if kind not in EVENT_FILES:
+        raise EventError(f"{path} is not a file of events that can be read here; use one of {', '.join(EVENT_FILES)}")
+    try:
+        with path.open("rb") as file:
+            if kind in (".parquet", ".pq"):
+                return pq.read_table(file)
+            if kind in (".arrow", ".feather"):
+                return pa.feather.read_table(file)
+            return [_decoded(path, number, line) for number, line in enumerate(file, 1) if not line.isspace()]
+    except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors or OSErrors
+        if isinstance(error, EventError):
+            raise
+        raise EventError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _decoded(path: Path, number: int, line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise EventError(f"{path}, line {number} is not JSON: {error}") from None
 
 
 def _of_pandas(frame: Any) -> Any:

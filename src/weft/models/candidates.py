@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from weft.errors import SchemaError
-from weft.interest.negative_space import Limit
 from weft.language.ast import Filter, attributes, predicates_of
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
+from weft.routing.negative.structure import Limit
 from weft.routing.registry import make_table
 from weft.routing.table import RoutingTable
 

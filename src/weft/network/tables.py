@@ -96,7 +96,7 @@ class TableNetwork:
     """The tables of brokers, and the messages in flight between them.
 
     >>> from weft import parse
-    >>> from weft.routing.simple import SimpleTable
+    >>> from weft.routing.simple.table import SimpleTable
     >>> west, east = BrokerId("west"), BrokerId("east")
     >>> network = TableNetwork([west, east], SimpleTable, np.random.default_rng(7))
     >>> network.attach(west, east)

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
-from math import isnan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 from numpy.typing import NDArray
 
-from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
 from weft.algebra.filter_texts import readable
-from weft.algebra.normalize import normalize
-from weft.errors import FilterError
 from weft.index.base import Matches
+from weft.index.bound_rows import Ends, boxes_of_bounds, listed
 from weft.index.segment import DEFAULT, TreeShape
 from weft.index.tree import TreeIndex
-from weft.language.ast import AttributeRef, Compare, Filter, Operator, conjunction
-from weft.language.constant import Constant
 from weft.model.schema import Schema
 
 _NAMES = "names.arrow"  # beside a snapshot
@@ -105,14 +98,6 @@ def _names(path: Path) -> Any:
         return pa.ipc.open_file(source).read_all().column("names").combine_chunks()
 
 
-class Ends(NamedTuple):
-    """The columns that bound an attribute: below and above, or by the value to equal."""
-
-    low: str | None = None
-    high: str | None = None
-    equal: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How rows are read: the column of ids, and that of texts or those of bounds; filters are taken under a schema.
@@ -134,11 +119,11 @@ class Reading:
         ids = self.ids(batch)
         refused: dict[int, str] = dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)), NO_ID)
         if self.filter is not None:
-            texts, unread = _listed(batch.column(self.filter))
+            texts, unread = listed(batch.column(self.filter))
             columns, wrong = readable(texts, self.schema)
             refused = wrong | unread | refused
         else:
-            columns = self._bounds(batch, refused)
+            columns = boxes_of_bounds(batch, self.bounds or {}, self.schema, refused)
         if not refused:
             return Boxes(ids, columns), refused
         fine = np.delete(np.arange(batch.num_rows), list(refused))
@@ -167,78 +152,6 @@ class Reading:
         """The ids of rows; those that are not valid UTF-8 become null."""
         ids: Any = batch.column(self.id).cast(pa.int64() if self.numbered else pa.string())
         if not self.numbered:
-            found, unread = _listed(ids)
+            found, unread = listed(ids)
             return pa.array(found, pa.string()) if unread else ids
         return ids
-
-    def _bounds(self, batch: pa.RecordBatch, refused: dict[int, str]) -> BoxColumns:
-        bounds = self.bounds or {}
-        side = {name: batch.column(name) for ends in bounds.values() for name in ends if name is not None}
-        each: dict[str, Any] = {
-            name: side[ends.equal] if ends.equal else (side.get(ends.low or ""), side.get(ends.high or ""))
-            for name, ends in bounds.items()
-        }
-        both = any(ends.equal and (ends.low or ends.high) for ends in bounds.values())
-        slow = (pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date)
-        if not both and not any(test(column.type) for column in side.values() for test in slow):
-            try:
-                return BoxColumns.from_bounds(each)
-            except (FilterError, UnicodeDecodeError):
-                pass  # row by row it can be held exactly, or be said what is wrong
-        lists: list[list[Any]] = []
-        for column in side.values():
-            values, unread = _listed(column)
-            lists.append(values)
-            for row, reason in unread.items():
-                refused.setdefault(row, reason)
-        rows = zip(*lists, strict=True) if side else [()] * batch.num_rows
-        boxes: list[Box] = []
-        owners: list[int] = []
-        for row, each_of in enumerate(rows):
-            try:
-                made = _conjunction(bounds, dict(zip(side, each_of, strict=True)))
-                found = normalize(made, self.schema).boxes
-                boxes += found
-                owners += [row] * len(found)
-            except (FilterError, TypeError, ValueError, OverflowError) as error:
-                refused.setdefault(row, str(error))
-        return BoxColumns.of(boxes, owners)
-
-
-def _conjunction(bounds: Mapping[str, Ends], values: Mapping[str, Any]) -> Filter:
-    """The filter of a row of bounds; NULL and NaN are no bound."""
-    tests: list[Filter] = []
-    operators = (Operator.GE, Operator.LE, Operator.EQ)
-    for name, ends in bounds.items():
-        for operator, column in zip(operators, ends, strict=True):
-            value = None if column is None else values[column]
-            if value is not None and not (isinstance(value, float) and isnan(value)):
-                tests.append(Compare(AttributeRef(name), operator, Constant.of(_plain(value))))
-    return conjunction(*tests)
-
-
-def _listed(column: Any) -> tuple[list[Any], dict[int, str]]:
-    """The values of a column, None for those that Python has no value for, and the reasons why by their rows."""
-    try:
-        return column.to_pylist(), {}
-    except (ValueError, OverflowError):  # UnicodeDecodeError is the former
-        pass
-    values: list[Any] = []
-    unread: dict[int, str] = {}
-    for row, value in enumerate(column):
-        try:
-            values.append(value.as_py())
-        except UnicodeDecodeError:
-            values.append(None)
-            unread[row] = "its text is not valid UTF-8"
-        except (ValueError, OverflowError) as error:
-            values.append(None)
-            unread[row] = f"no filter has such a value: {error}"
-    return values, unread
-
-
-def _plain(value: Any) -> Any:
-    """A bound as filters have it: decimals are floats, and dates their midnights."""
-    if isinstance(value, Decimal):
-        return float(value)
-    return datetime(value.year, value.month, value.day) if type(value) is date else value

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weft.errors import EventError, PipelineError, WeftError
+from weft.index.bound_rows import bounds_of
 from weft.index.tree import TreeIndex
 from weft.lint import SeenAttributes
 from weft.lint.lint_counts import EXAMPLES, LintCounts, lint_counts
@@ -45,7 +46,7 @@ from weft.pipeline.packed_boxes import PackedBoxes
 from weft.pipeline.preflight import check_files
 from weft.pipeline.result_folder import ResultFolder
 from weft.pipeline.row_text import json_rows
-from weft.pipeline.subscription_rows import DUPLICATE, bounds_of, lint_notes, read_pieces, repeated_ids
+from weft.pipeline.subscription_rows import DUPLICATE, lint_notes, read_pieces, repeated_ids
 from weft.pipeline.tables import FileTable, open_table
 from weft.pipeline.text_values import STRING, ArrowKind, double
 
@@ -473,7 +474,7 @@ def _reading(job: MatchJob, columns: pa.Schema) -> tuple[tuple[str, ...], Readin
             raise PipelineError(f"the column {job.filter!r} is not text: cast it to string")
         return (job.id, job.filter), Reading("c0", "c1", schema=job.schema, numbered=numbered)
     read = [job.id, *(name for name in names if name not in (job.id, CORRUPT))]
-    bounds = bounds_of(read)
+    bounds = bounds_of((name, f"c{place}") for place, name in enumerate(read[1:], 1))
     if not any(ends.low or ends.high for ends in bounds.values()):
         hint = did_you_mean(job.filter, names)
         raise PipelineError(

@@ -12,24 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from weft.lint import LintKind, LintReport
-from weft.pipeline.boxes import Boxes, Ends, Reading
+from weft.pipeline.boxes import Boxes, Reading
 from weft.pipeline.match_job import FILTER, ID
 
 DUPLICATE = "duplicate id"
-
-
-def bounds_of(names: list[str]) -> dict[str, Ends]:
-    """Which columns, by place, bound which attribute, by their names; the first is the id."""
-    found: dict[str, Ends] = {}
-    for place, name in enumerate(names[1:], 1):
-        for side in ("low", "high"):
-            attribute = name.removesuffix(f"_{side}")
-            if attribute != name and attribute:
-                found[attribute] = found.get(attribute, Ends())._replace(**{side: f"c{place}"})
-                break
-        else:
-            found[name] = found.get(name, Ends())._replace(equal=f"c{place}")
-    return found
 
 
 def repeated_ids(ids: Any) -> Any:

@@ -20,9 +20,9 @@ from typing import Annotated, get_args
 import msgspec
 from msgspec import Meta
 
-from weft.interest.label_set import Note
 from weft.log.base import Offset
 from weft.protocol.messages import VERSION, AnyOffset, Bye, ClientMessage, Message, Natural
+from weft.routing.dls.items import Note
 from weft.routing.table import About
 
 MOST_ITEMS = 256  # added or dropped by one frame

@@ -1,6 +1,7 @@
 """Peer-to-peer rendezvous: interest is placed on a Chord ring by hashing, and events visit where it may be."""
 
 from weft.ring.chord import ChordNode, quiet_ring
+from weft.ring.filter_semantics import general_filter, partial_filter, range_filter, ranged_event
 from weft.ring.group_placement import GroupTree, GroupView
 from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import IdSpace, Key
@@ -29,5 +30,9 @@ __all__ = [
     "SuperTopics",
     "TopicAttribute",
     "TopicTree",
+    "general_filter",
+    "partial_filter",
     "quiet_ring",
+    "range_filter",
+    "ranged_event",
 ]

@@ -51,7 +51,7 @@ from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 _Request = Register | Deregister | Reshape | FetchSettings  # to the root of a topic
 
 SOON = 50_000  # microseconds: what is asked for is known by then, or asked for again
-_REVIEW = 10 * ANSWER  # between two looks whether cells belong elsewhere
+REVIEW = 10 * ANSWER  # between two looks whether cells belong elsewhere
 _MOST_KNOWN = 10_000  # topics
 _MOST_HOSTS = 8  # that a question is referred to before it waits
 
@@ -432,6 +432,7 @@ class Groups:
         if hold is not before:
             self._keeper.records.take(message.records, now)
             self._keeper.unshare()
+            self._keys.watch_also(message.missing, now)
         return self._keep(hold, now, reply, message.records)
 
     def _keep(self, hold: CellHold, now: int, reply: RingReply, records: tuple[Record, ...] = ()) -> list[RingEffect]:
@@ -560,7 +561,8 @@ class Groups:
             cells = tuple(cell for cell in record.cells if between(cell, *arc))
             if cells:
                 records.append(msgspec.structs.replace(record, key=to, cells=cells))
-        message = GiveCells(NO_TOKEN, to, hold.topic, *arc, tuple(records), hold.member, hold.serial)
+        missing = self._keys.missing_since(now)
+        message = GiveCells(NO_TOKEN, to, hold.topic, *arc, tuple(records), hold.member, hold.serial, missing)
         return self._table.errand(work, "gift", to, message, now)
 
     def _reviewed_one(self, work: Reviewing, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:
@@ -593,7 +595,11 @@ class Groups:
 
     def _was_given(self, work: Reviewing, hold: CellHold, now: int) -> list[RingEffect]:
         """The other member has the cells: what is left of the records stays, and the rest goes."""
-        assert hold.giving is not None
+        if hold.giving is None:  # two rings have met meanwhile, and the cells are here again
+            work.again = True
+            work.to(WorkState.COPYING)
+            work.to(WorkState.LOCATING)
+            return self._review_next(work, now)
         arc, between = hold.giving[0], self._space.between
         effects: list[RingEffect] = []
         for record in self._keeper.records.under(hold.member, hold.topic):
@@ -617,10 +623,13 @@ class Groups:
     def tick(self, now: int) -> list[RingEffect]:
         """Renew memberships before the lease is over; look at all cells now and then, and when keys have moved."""
         effects: list[RingEffect] = []
-        if self._changes != self._keys.changes or now - self._reviewed >= _REVIEW:
-            late = now - self._reviewed >= _REVIEW
+        if self._changes != self._keys.changes or now - self._reviewed >= REVIEW:
+            late = now - self._reviewed >= REVIEW
             self._changes, self._reviewed = self._keys.changes, now
-            for member in sorted({s.member for s in self._states if isinstance(s, CellHold) and (s.arcs or s.giving)}):
+            holds = [s for s in self._states if isinstance(s, CellHold) and (s.arcs or s.giving)]
+            for hold in holds if late else ():  # nobody tells a former member that the tree is another one
+                self._trees.pop(hold.topic, None)
+            for member in sorted({hold.member for hold in holds}):
                 if self._keys.serves(member):
                     effects += self._review(member, now)
             for host in sorted({self.host(topic) for topic in self._members}) if late else ():

@@ -25,14 +25,10 @@ import numpy as np
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.interval import EMPTY, Line
-from weft.algebra.normalize import normalize
 from weft.algebra.profile import Meeting, Profile
-from weft.algebra.to_filter import to_filter
 from weft.algebra.valueset import PRESENT, ValueSet
 from weft.errors import RingError
 from weft.index.base import AnyEvent
-from weft.language.ast import Filter, conjunction, disjunction
-from weft.language.builder import F
 from weft.language.membership import is_membership
 from weft.model.event import attributes_of
 from weft.model.lists import AttributeValue
@@ -212,30 +208,6 @@ def partially_matches(form: NormalForm, event: AnyEvent) -> bool:
             if all(subject.outcome(given) in allowed for subject, allowed in subjects):
                 return True
     return False
-
-
-def partial_filter(wanted: Filter) -> Filter:
-    """The filter that matches exactly the events that match `wanted` partially (see `partially_matches`).
-
-    It is stored on a ring under each of its attributes, and brokers evaluate it like any other filter.
-
-    >>> from weft import parse
-    >>> from weft.language.meaning import matches
-    >>> wanted = partial_filter(parse("a < 20 AND b > 5"))
-    >>> [matches(wanted, event) for event in ({"a": 10}, {"a": 10, "b": 1}, {"c": 1})]
-    [True, False, False]
-    """
-    alternatives: list[Filter] = []
-    for box in normalize(wanted).boxes:
-        terms = [F[name].is_null() | to_filter(Box({name: values})) for name, values in sorted(box.sets.items())]
-        for subject, allowed in box.residuals.items():
-            missing = [F[name].is_null() for name in sorted(subject.names)]
-            terms.append(disjunction(*missing, subject.to_filter(allowed)))
-        given = [F[name].is_not_null() for name in sorted(box.names)]
-        alternatives.append(to_filter(box))
-        if given:
-            alternatives.append(conjunction(*terms, disjunction(*given)))
-    return disjunction(*alternatives)
 
 
 def _divided(cut: Intervals | None, values: ValueSet) -> tuple[Line, list[Value] | None]:

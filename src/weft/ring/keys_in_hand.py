@@ -125,9 +125,10 @@ class KeysInHand:
         replicas: int,
         abandon: int,
         learn: int,
+        settle: int = SETTLE,
     ) -> None:
         self._chord, self._table, self._records, self._states = chord, table, records, states
-        self._replicas, self._abandon, self._learn = replicas, abandon, learn
+        self._replicas, self._abandon, self._learn, self._settle = replicas, abandon, learn, settle
         self.after: Key | None = chord.me.id if chord.predecessor is None else chord.predecessor.id
         self.life = Life.SERVING
         self.changes = 0  # how often the keys in hand have changed
@@ -184,8 +185,13 @@ class KeysInHand:
         return [
             address
             for address, time in self._watched.items()
-            if address in members and (now - time < SETTLE or (busy and time > 0))
+            if address in members and (now - time < self._settle or (busy and time > 0))
         ]
+
+    def missing_since(self, now: int) -> tuple[tuple[NodeRef, int], ...]:
+        """The same members, for a node that is given keys or cells: they did not answer so many microseconds ago."""
+        members = self._chord.members
+        return tuple((members[each].node, max(0, now - self._watched[each])) for each in self.missing(now))
 
     def was_cut_off(self, now: int) -> None:
         """This node could not run for a while: others may have taken its keys over."""
@@ -263,7 +269,7 @@ class KeysInHand:
     def _watch(self, now: int) -> None:
         members, watched = self._chord.members, self._watched
         for node in self._chord.successors:
-            watched.setdefault(node.address, -SETTLE)
+            watched.setdefault(node.address, -self._settle)
         for address in watched:
             member = members.get(address)
             if member is not None and member.silent_since is not None:
@@ -325,7 +331,7 @@ class KeysInHand:
             work.leaving,
             tuple((after, upto) for upto, after in self.copies.items()) if whole else (),
             max(0, learning),
-            tuple(self._chord.members[address].node for address in self.missing(now)),
+            self.missing_since(now),
         )
         return self._table.ask(work, "last", work.node.address, message, now)
 
@@ -414,7 +420,7 @@ class KeysInHand:
         if self.life in (Life.JOINING, Life.LEAVING, Life.LEFT):
             return False, []
         self._chord.remember(message.edge)
-        self._watch_also(message.missing, now)
+        self.watch_also(message.missing, now)
         if message.leaving:
             return self._handed_by_leaver(sender, message, now), []
         if message.upto != self._chord.me.id:
@@ -429,13 +435,13 @@ class KeysInHand:
             return True, [JoinedRing()]
         return True, self._meet(message, now)
 
-    def _watch_also(self, nodes: Iterable[NodeRef], now: int) -> None:
+    def watch_also(self, nodes: Iterable[tuple[NodeRef, int]], now: int) -> None:
         """The giver could not reach these nodes: if they are not known here, they are silent until they answer."""
-        for node in nodes:
+        for node, ago in nodes:
             if node.address not in self._chord.members:
                 self._chord.remember(node)
                 self._chord.silent(node, now)
-            self._watched[node.address] = now
+            self._watched[node.address] = max(now - ago, self._watched.get(node.address, -self._settle))
 
     def _handed_by_leaver(self, sender: NodeRef, message: Handover, now: int) -> bool:
         if self.after is None or not (message.upto == self.after or self.includes(message.upto)):
@@ -635,7 +641,7 @@ class KeysInHand:
             self._learn_until(taken, self._learn, now)
         for member in self._chord.members.values():  # whoever answered for these keys may be alive and unreachable
             if self._chord.space.between(member.node.id, *taken):
-                self._watched.setdefault(member.node.address, -SETTLE)
+                self._watched.setdefault(member.node.address, -self._settle)
         self._set_after(taken.after)
         self._former.update(node for node in work.tries if node in self._chord.successors)
         return []

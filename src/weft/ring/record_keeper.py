@@ -50,8 +50,8 @@ class Storing(RingWork):
     """Records that are being copied, and then shared."""
 
     reply: RingReply
-    fresh: list[Record]  # those that were not here before
-    ok: bool = True
+    fresh: list[Record]  # those that were not here before, or have another stamp
+    ok: bool = True  # every copy is made
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +67,7 @@ class Recruiting(RingWork):
 
     node: NodeRef
     shared: SharedLoad
-    given: frozenset[RecordSlot] = frozenset()
+    given: frozenset[tuple[RecordSlot, int]] = frozenset()  # with their stamps
 
 
 @dataclass(slots=True, eq=False)
@@ -144,8 +144,11 @@ class RecordKeeper:
 
     def store(self, records: Sequence[Record], now: int, reply: RingReply) -> list[RingEffect]:
         """Store records, copy them, and share new ones if there are too many."""
-        fresh = [record for record in records if record not in self.records]
+        unknown = [record for record in records if not self.records.has(record)]
         self.records.take(records, now)
+        fresh = [record for record in unknown if self.records.has(record)]
+        for record in fresh:  # whoever examines an earlier one in the same slot does not know this one
+            self.shared.away.pop(record.slot, None)
         work = Storing(reply, fresh)
         self._table.begin(work, WorkState.COPYING)
         effects: list[RingEffect] = []
@@ -166,13 +169,13 @@ class RecordKeeper:
         work.ok &= answer is not False
         if work.open:
             return []
-        if not work.ok:  # the subscriber's node tries again
-            self._table.end(work)
-            return work.reply.done(ok=False)
         return self._share(work, now)
 
     def _share(self, work: Storing, now: int) -> list[RingEffect]:
-        """Give new records to the nodes that share the load; look for such nodes if there are too many records."""
+        """Give new records to the nodes that share the load; look for such nodes if there are too many records.
+
+        Also if a copy is missing: the subscriber's node tries again, and then the record is not new any more.
+        """
         work.to(WorkState.SHARING)
         effects: list[RingEffect] = []
         rule, shared = self._settings.sharing, self.shared
@@ -190,7 +193,7 @@ class RecordKeeper:
         if work.open:
             return effects
         self._table.end(work)
-        return [*effects, *work.reply.done()]
+        return [*effects, *work.reply.done(work.ok)]
 
     def _held(self, work: Storing, part: object, answer: WorkAnswer) -> list[RingEffect]:
         assert isinstance(part, tuple)
@@ -199,12 +202,12 @@ class RecordKeeper:
         if epoch == shared.epoch:  # else the keys have changed since
             if answer is False:
                 shared.lost(holder)
-            elif self._partitions and holder in shared.holders and record in self.records:
+            elif self._partitions and holder in shared.holders and self.records.has(record):
                 shared.away[record.slot] = holder
         if work.open:
             return []
         self._table.end(work)
-        return work.reply.done()
+        return work.reply.done(work.ok)
 
     # -- removing --------------------------------------------------------------------------------------
 
@@ -307,18 +310,19 @@ class RecordKeeper:
 
     def _offer(self, work: Recruiting, now: int) -> list[RingEffect]:
         """Give a node all records that it does not have; once it has all, it holds them."""
-        missing = tuple(record for record in self._replicated() if record.slot not in work.given)
-        work.given |= {record.slot for record in missing}
+        missing = self._not_given(work)
+        work.given |= {(record.slot, record.stamp) for record in missing}
         return self._table.ask(work, work.node, work.node.address, Hold(NO_TOKEN, work.shared.epoch, missing), now)
 
-    def _replicated(self) -> list[Record]:
+    def _not_given(self, work: Recruiting) -> tuple[Record, ...]:
         if self._settings.sharing.sharing is not Sharing.REPLICATION:
-            return []
-        return [record for record in self.records if self._keys.serves(record.key)]
+            return ()
+        served = (record for record in self.records if self._keys.serves(record.key))
+        return tuple(record for record in served if (record.slot, record.stamp) not in work.given)
 
     def _recruited(self, work: Recruiting, part: NodeRef, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
         shared, node = work.shared, work.node
-        if shared is self.shared and answer is not False and any(r.slot not in work.given for r in self._replicated()):
+        if shared is self.shared and answer is not False and self._not_given(work):
             return self._offer(work, now)
         self._table.end(work)
         if shared is not self.shared:  # the keys have changed since

@@ -42,9 +42,9 @@ from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, ChordNode
 from weft.ring.group_root import GroupRoots
 from weft.ring.group_state import StateStore
-from weft.ring.groups import Groups
+from weft.ring.groups import REVIEW, Groups
 from weft.ring.identifiers import Key
-from weft.ring.keys_in_hand import KeysInHand, Life
+from weft.ring.keys_in_hand import SETTLE, KeysInHand, Life
 from weft.ring.messages import (
     ChordEffect,
     Joined,
@@ -129,8 +129,9 @@ class RendezvousNode:
         self.work = table = WorkTable(chord, self._do)
         self.records = RecordStore(settings)
         self.states = StateStore(chord.space)
+        settle = SETTLE if settings.groups is None else SETTLE + 3 * REVIEW  # two members may have a cell by then
         self.keys = KeysInHand(
-            chord, table, self.records, self.states, settings.replicas, settings.abandon, settings.learn
+            chord, table, self.records, self.states, settings.replicas, settings.abandon, settings.learn, settle
         )
         self.keeper = RecordKeeper(chord, table, self.keys, self.records, settings)
         self.visits = Visits(chord, table, self.keys, self.keeper, settings.sharing.sharing)

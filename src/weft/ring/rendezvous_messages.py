@@ -146,7 +146,7 @@ class Handover(TokenMessage, frozen=True, tag=25):
 
     `edge` is the node whose keys end at `after`. A node that is leaving adds the copies that it has of others' keys,
     with their ranges. For `learning` microseconds, subscriptions under these keys may be missing, and for a while those
-    that only the members in `missing` know.
+    that only the members in `missing` know: these did not answer so many microseconds ago.
     """
 
     after: Key
@@ -157,7 +157,7 @@ class Handover(TokenMessage, frozen=True, tag=25):
     leaving: bool = False
     copies: tuple[tuple[Key, Key], ...] = ()
     learning: int = 0
-    missing: tuple[NodeRef, ...] = ()
+    missing: tuple[tuple[NodeRef, int], ...] = ()
 
 
 class CopyRecords(TokenMessage, frozen=True, tag=26):
@@ -365,7 +365,8 @@ class GrantCells(OwnerRequest, frozen=True, tag=62):
 class GiveCells(OwnerRequest, frozen=True, tag=46):
     """The cells in (after, upto] of the topic are yours from now on, with these records. Of another member.
 
-    It may be repeated: `giver` and `serial` say which gift it is.
+    It may be repeated: `giver` and `serial` say which gift it is. The members in `missing` did not answer so many
+    microseconds ago, and may know more subscriptions.
     """
 
     topic: str
@@ -374,6 +375,7 @@ class GiveCells(OwnerRequest, frozen=True, tag=46):
     records: tuple[Record, ...]
     giver: Key
     serial: int
+    missing: tuple[tuple[NodeRef, int], ...] = ()
 
 
 class Review(OwnerRequest, frozen=True, tag=47):

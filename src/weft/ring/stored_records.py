@@ -62,6 +62,11 @@ class RecordStore:
         shelf = self._shelves.get((record.key, record.topic))
         return shelf is not None and record.sub in shelf.numbers
 
+    def has(self, record: Record) -> bool:
+        """Whether a record is here, with the same stamp and filter."""
+        known = self.get(record.slot)
+        return known is not None and (known.stamp, known.filter) == (record.stamp, record.filter)
+
     def add(self, record: Record) -> None:
         """Store a record, in place of an older one of the same subscription under the same key."""
         place = record.key, record.topic

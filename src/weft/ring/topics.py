@@ -14,46 +14,10 @@ from dataclasses import dataclass, field
 from weft.algebra.normalize import normalize
 from weft.errors import RingError
 from weft.language.ast import Filter
-from weft.model.value import Value
+from weft.model.lists import AttributeValue
 
 EVERY = ""  # the topic of filters that do not name any
 Members = Mapping[str, Collection[int]]  # the members of topics' groups
-
-
-@dataclass(frozen=True, slots=True)
-class TopicAttribute:
-    """The attribute whose value is the topic of an event. An event and a filter that match have a topic in common.
-
-    A filter that allows finitely many strings of the attribute belongs to these topics. Every other filter belongs to
-    `EVERY`, and so does every event, besides the topic that it names. Without a name, everything belongs to `EVERY`.
-
-    >>> from weft import parse
-    >>> kind = TopicAttribute("kind")
-    >>> kind.of_filter(parse("kind IN ('a', 'b') AND x > 3")), kind.of_filter(parse("x > 3"))
-    (('a', 'b'), ('',))
-    >>> kind.of_event({"kind": "a", "x": 4})
-    ('', 'a')
-    """
-
-    name: str = ""
-
-    def of_event(self, attributes: Mapping[str, Value]) -> tuple[str, ...]:
-        """The topics that an event is published to."""
-        value = attributes.get(self.name)
-        return (EVERY, value) if isinstance(value, str) and value != EVERY else (EVERY,)
-
-    def of_filter(self, filter: Filter) -> tuple[str, ...]:
-        """The topics that a filter subscribes to; none if it matches nothing."""
-        if not self.name:
-            return (EVERY,)
-        topics: set[str] = set()
-        for box in normalize(filter).boxes:
-            values = box.sets.get(self.name)
-            finite = None if values is None or values.absent else values.finite()
-            if finite is None or not all(isinstance(value, str) for value in finite):
-                return (EVERY,)
-            topics.update(value for value in finite if isinstance(value, str))
-        return tuple(sorted(topics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +57,67 @@ class TopicTree:
                 found.add(at)
         return tuple(sorted(found))
 
+    def related(self, topic: str) -> tuple[str, ...]:
+        """The topics of the hierarchy that have a leaf in common with one of them; none for any other topic."""
+        known = {*self.below, *(leaf for each in self.below.values() for leaf in each)}
+        leaves = set(self.leaves(topic))
+        return tuple(sorted(each for each in known if leaves.intersection(self.leaves(each)))) if topic in known else ()
+
     def above(self, leaves: Iterable[str]) -> str | None:
         """A topic that has just these leaves, if there is one."""
         wanted = tuple(sorted(leaves))
         return next((topic for topic in sorted(self.below) if self.leaves(topic) == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAttribute:
+    """The attribute whose value is the topic of an event. An event and a filter that match have a topic in common.
+
+    A filter that allows finitely many strings of the attribute belongs to these topics. Every other filter belongs to
+    `EVERY`, and so does every event, besides the topic that it names. Without a name, everything belongs to `EVERY`.
+    An event of a general topic is published to all of its leaves, so that a filter that allows the general topic needs
+    one of them.
+
+    >>> from weft import parse
+    >>> kind = TopicAttribute("kind")
+    >>> kind.of_filter(parse("kind IN ('a', 'b') AND x > 3")), kind.of_filter(parse("x > 3"))
+    (('a', 'b'), ('',))
+    >>> kind.of_event({"kind": "a", "x": 4})
+    ('', 'a')
+    >>> general = TopicAttribute("kind", TopicTree({"sport": ["tennis", "chess"]}))
+    >>> general.of_event({"kind": "sport"}), general.of_filter(parse("kind IN ('sport', 'tennis')"))
+    (('', 'chess', 'tennis'), ('tennis',))
+    """
+
+    name: str = ""
+    topics: TopicTree = field(default_factory=TopicTree)
+
+    def of_event(self, attributes: Mapping[str, AttributeValue]) -> tuple[str, ...]:
+        """The topics that an event is published to."""
+        value = attributes.get(self.name)
+        return (EVERY, *self.topics.leaves(value)) if isinstance(value, str) and value != EVERY else (EVERY,)
+
+    def of_filter(self, filter: Filter) -> tuple[str, ...]:
+        """The topics that a filter subscribes to; none if it matches nothing."""
+        if not self.name:
+            return (EVERY,)
+        topics: set[str] = set()
+        for box in normalize(filter).boxes:
+            values = box.sets.get(self.name)
+            finite = None if values is None or values.absent else values.finite()
+            if finite is None or not all(isinstance(value, str) for value in finite):
+                return (EVERY,)
+            topics.update(value for value in finite if isinstance(value, str))
+        return self._needed(topics)
+
+    def _needed(self, topics: Collection[str]) -> tuple[str, ...]:
+        """Leaf topics that have one in common with each of these."""
+        leaves = {topic: self.topics.leaves(topic) for topic in sorted(topics)}
+        needed = {topic for topic, below in leaves.items() if below == (topic,)}
+        for below in leaves.values():
+            if needed.isdisjoint(below):
+                needed.add(below[0])
+        return tuple(sorted(needed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.routing.local_forest import ForestLocal as ForestLocal
     from weft.routing.mapping import Mapper as Mapper
     from weft.routing.mics.table import MicsTable as MicsTable
-    from weft.routing.negative import NegativeTable as NegativeTable
+    from weft.routing.negative.table import NegativeTable as NegativeTable
 
 _LATER = {  # imported when they are used: each brings the kernels of its model
     "Codec": "weft.routing.codec",
@@ -36,7 +36,7 @@ _LATER = {  # imported when they are used: each brings the kernels of its model
     "ForestLocal": "weft.routing.local_forest",
     "Mapper": "weft.routing.mapping",
     "MicsTable": "weft.routing.mics.table",
-    "NegativeTable": "weft.routing.negative",
+    "NegativeTable": "weft.routing.negative.table",
 }
 
 __all__ = [

@@ -27,12 +27,12 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.routing.digest import digest
+from weft.routing.dls.space import LabelSpace
 from weft.routing.engine import TableEngine
-from weft.routing.identity import IdentityTable
+from weft.routing.identity.table import IdentityTable
 from weft.routing.incoming import MakeIndex, table_index
 from weft.routing.jobs import PIECES, Job, Jobs
-from weft.routing.ledger import Ledger
-from weft.routing.local import check_change
+from weft.routing.ledger import Ledger, check_change
 from weft.routing.table import (
     About,
     ClientId,
@@ -53,7 +53,6 @@ from weft.routing.table import (
     Update,
     UpdateCodec,
 )
-from weft.space.label_space import LabelSpace
 
 as_advertisements = partial(msgspec.structs.replace, about=About.ADVERTISEMENTS)
 as_subscriptions = partial(msgspec.structs.replace, about=About.SUBSCRIPTIONS)
@@ -102,7 +101,7 @@ class Advertised:
     by which it is routed.
 
     >>> from weft import parse
-    >>> from weft.routing.simple import SimpleTable
+    >>> from weft.routing.simple.table import SimpleTable
     >>> table, north = Advertised(SimpleTable()), Link("north")
     >>> _ = table.attach(north), table.change({SubId(1): parse("x > 5")}, ())
     >>> dict(table.told(north))

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from weft.interest.label_set import Note
 from weft.model.change import Change
+from weft.routing.dls.items import Note
 from weft.routing.engine import TableEngine
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
@@ -107,7 +107,7 @@ class CellTable(TableEngine[_CellItem, Cells[C]], Generic[_CellItem, C]):
             self.tell(interface, item)
         interface.ledger.notes += notes
 
-    def listen(self, interface: TableInterface[_CellItem, Cells[C]]) -> Job:
+    def tell_everything(self, interface: TableInterface[_CellItem, Cells[C]]) -> Job:
         """Count what all others want, some subscriptions at a time."""
         self.outgoing[interface] = self.make_outgoing()
         waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
@@ -119,7 +119,7 @@ class CellTable(TableEngine[_CellItem, Cells[C]], Generic[_CellItem, C]):
             yield
         self._waiting.pop(interface, None)
 
-    def silence(self, interface: TableInterface[_CellItem, Cells[C]]) -> Job:
+    def link_removed(self, interface: TableInterface[_CellItem, Cells[C]]) -> Job:
         """Forget what the link was told."""
         self.outgoing.pop(interface, None)
         waiting = self._waiting.get(interface)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from weft.errors import LocalProtocolError, RemoteProtocolError
-from weft.interest.label_set import Note
+from weft.routing.dls.items import Note
 from weft.routing.item_codec import MAX_INT, FilterItems, ItemCodec, LabelItems, RangeItems
 from weft.routing.table import About, Item, ItemId, Update
 

@@ -16,7 +16,8 @@ from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.change import Change
 from weft.model.limits import LIMITS
-from weft.routing.local import RootSetChange, check_change
+from weft.routing.ledger import check_change
+from weft.routing.local import RootSetChange
 
 
 @dataclass(frozen=True, slots=True)

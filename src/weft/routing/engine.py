@@ -27,7 +27,8 @@ from weft.routing.digest import Digests, digest
 from weft.routing.interface import H, K, TableInterface
 from weft.routing.item_codec import FilterItems
 from weft.routing.jobs import PIECES, Job, Jobs
-from weft.routing.local import Local, check_change
+from weft.routing.ledger import check_change
+from weft.routing.local import Local
 from weft.routing.model_hooks import ModelHooks
 from weft.routing.table import (
     About,
@@ -119,20 +120,20 @@ class TableEngine(ModelHooks[K, H]):
             interface.ledger.fresh = self.exactness is not Exactness.FLOOD
             if new:
                 self._jobs.run(self._introduce(interface))
-        self.greet(interface)
+        self.session_begun(interface)
         return self._flush()
 
     def _introduce(self, interface: TableInterface[K, H]) -> Job:
         """Tell a new neighbour what all others want. Updates are partial until that is done."""
         interface.ledger.partial = True
-        yield from self.listen(interface)
+        yield from self.tell_everything(interface)
         interface.ledger.partial = False
 
     def _meet(self, link: Link, role: Role) -> TableInterface[K, H]:
         interface = self.links[link] = TableInterface(link, role, self._numbers)
         if role is Role.MASTER:
             self._master = interface
-        self.meet(interface)
+        self.link_added(interface)
         return interface
 
     def _check_role(self, link: Link, role: Role) -> None:
@@ -159,7 +160,7 @@ class TableEngine(ModelHooks[K, H]):
         return self._flush()
 
     def _depart(self, interface: TableInterface[K, H]) -> Job:
-        yield from self.silence(interface)
+        yield from self.link_removed(interface)
         held, interface.held = interface.held, PagedDict()
         left = (each for each in held.values() if each is not None)
         while some := [*islice(left, _CHUNK)]:
@@ -195,7 +196,7 @@ class TableEngine(ModelHooks[K, H]):
 
     def _change(self, add: Filters, drop: Collection[SubId]) -> None:
         new = {
-            sub: self.hold(wanted) for sub, wanted in add.items()
+            sub: self.prepare(wanted) for sub, wanted in add.items()
         }  # refuses what is too complex, before it is written
         refuse = self.codec.kinds[About.ADVERTISEMENTS].refuse
         for wanted in add.values():
@@ -206,7 +207,7 @@ class TableEngine(ModelHooks[K, H]):
             return
         plain = {sub: wanted.filter if isinstance(wanted, Placed) else wanted for sub, wanted in add.items()}
         roots = self._local.change(plain, drop)
-        self._changed(self.here, roots.drop, {root: self.hold(wanted) for root, wanted in roots.add.items()})
+        self._changed(self.here, roots.drop, {root: self.prepare(wanted) for root, wanted in roots.add.items()})
 
     def learn(self, link: Link, update: Update) -> list[Tell]:
         """Apply an update of a neighbour."""
@@ -216,17 +217,17 @@ class TableEngine(ModelHooks[K, H]):
     def _learn(self, interface: TableInterface[K, H], update: Update) -> None:
         assert interface.link is not None
         news = interface.ledger.news(interface.link, interface.role, update)
-        new = self.receive(interface, update, news)
+        new = self.prepare_update(interface, update, news)
         interface.ledger.hear(update, news)
-        self.heed(interface, update, news, new)
+        self.apply_update(interface, update, news, new)
         self._changed(interface, news.drop, new)
-        self.conclude(interface)
+        self.after_update(interface)
 
     def _changed(self, source: TableInterface[K, H], drop: Collection[int], add: Mapping[Any, Any]) -> None:
         gone = [held for each in drop if (held := source.held.pop(each, None)) is not None]
         new = []
         for each, what in add.items():
-            kept = None if what is None else self.keep(what)
+            kept = None if what is None else self.store(what)
             if kept is not None:
                 new.append(kept)
             source.held[each] = kept  # None: a subscription that never matches is recorded, too
@@ -264,10 +265,10 @@ class TableEngine(ModelHooks[K, H]):
     def _flush(self) -> list[Tell]:
         tells = []
         if not self._jobs:
-            self.settled()
+            self.nothing_pending()
         for link, each in self.links.items():
             ledger = each.ledger
-            self.close(each)
+            self.before_flush(each)
             if ledger.changed:
                 tells.append(Tell(link, ledger.flush(self.item)))
         return tells

@@ -22,17 +22,8 @@ from weft.routing.engine import TableEngine
 from weft.routing.incoming import LinkMatcher, MakeIndex, table_index
 from weft.routing.interface import H, K, TableInterface
 from weft.routing.jobs import Job
+from weft.routing.routed_filter import RoutedFilter
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, WantedItem
-
-
-class Held:
-    """An item and the events that it admits. Two are never the same object, even if equal."""
-
-    __slots__ = ("form", "item")
-
-    def __init__(self, item: Filter | NormalForm, form: NormalForm) -> None:
-        self.item = item
-        self.form = form
 
 
 class FilterTable(TableEngine[K, H]):
@@ -64,49 +55,51 @@ class FilterTable(TableEngine[K, H]):
         """By what filters mean."""
         return self._overlap
 
-    def hold(self, wanted: WantedItem | NormalForm) -> Any:
+    def prepare(self, wanted: WantedItem | NormalForm) -> Any:
         """A filter and its normal form."""
         item = wanted.filter if isinstance(wanted, Placed) else wanted
         form = as_form(item, self.schema)
-        return Held(item, form) if form else None
+        return RoutedFilter(item, form) if form else None
 
-    def receive(
+    def prepare_update(
         self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
-    ) -> Mapping[ItemId, Held]:
+    ) -> Mapping[ItemId, RoutedFilter]:
         """The filters of an update that can match."""
         if update.notes:
             raise RemoteProtocolError(f"{interface.link} sent notes, which a table of filters does not support")
         held = {item_id: self._received(interface.link, item) for item_id, item in news.add.items()}
         return {item_id: each for item_id, each in held.items() if each.form}
 
-    def _received(self, link: Link | None, item: Item) -> Held:
+    def _received(self, link: Link | None, item: Item) -> RoutedFilter:
         try:
             if not isinstance(item, Filter | NormalForm):
                 raise TypeError(f"it is a {type(item).__name__}")
             form = as_form(item, self.schema)
             if len(form.boxes) > MAX_BOXES:
                 raise FilterTooComplexError(f"it has more than {MAX_BOXES} boxes")
-            return Held(item, form)
+            return RoutedFilter(item, form)
         except (WeftError, TypeError) as error:
             raise RemoteProtocolError(f"{link} sent an item that is not a filter here: {error}") from error
 
-    def meet(self, interface: TableInterface[K, H]) -> None:
+    def link_added(self, interface: TableInterface[K, H]) -> None:
         """Make room in the index."""
         assert interface.link is not None
         self._matcher.attach(interface.link)
 
-    def heed(
+    def apply_update(
         self,
         interface: TableInterface[K, H],
         update: Update,  # noqa: ARG002 - `news` and `new` suffice
         news: Change[Items, Items],
-        new: Mapping[ItemId, Held],
+        new: Mapping[ItemId, RoutedFilter],
     ) -> None:
         """Update the index."""
         assert interface.link is not None
-        self._matcher.change(interface.link, news.drop.keys(), {item_id: each.form for item_id, each in new.items()})
+        self._matcher.change(
+            interface.link, news.drop.keys(), {item_id: each.normal_form for item_id, each in new.items()}
+        )
 
-    def silence(self, interface: TableInterface[K, H]) -> Job:
+    def link_removed(self, interface: TableInterface[K, H]) -> Job:
         """Remove the link's items from the index."""
         assert interface.link is not None
         return self._matcher.detach(interface.link)

@@ -15,8 +15,6 @@ from weft.algebra.box import Box, NormalForm
 from weft.algebra.normalize import normalize
 from weft.algebra.to_filter import values_to_filter
 from weft.errors import FilterError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
 from weft.language.ast import (
     FALSE,
     And,
@@ -41,6 +39,8 @@ from weft.language.text import parse
 from weft.model.limits import LIMITS, WRITTEN
 from weft.model.schema import Schema
 from weft.model.value import Type
+from weft.routing.dls.items import LabelSet
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import Item
 
 MAX_WRITTEN = WRITTEN * MAX_TEXT  # bytes of the text of an admitted filter, as Weft writes it

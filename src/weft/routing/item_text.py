@@ -6,14 +6,14 @@ from itertools import islice
 
 import msgspec
 
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
+from weft.routing.dls.items import LabelSet
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import About, Item, UpdateCodec
 
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def item_text(item: Item, codec: UpdateCodec, most: int) -> str:
+def item_text(item: Item, codec: UpdateCodec, most: int, about: About = About.SUBSCRIPTIONS) -> str:
     """An item in `most` characters.
 
     >>> from weft import parse
@@ -25,7 +25,7 @@ def item_text(item: Item, codec: UpdateCodec, most: int) -> str:
         return shortened(f"points {item.start} to {item.end} of curve {item.group}", most)
     if isinstance(item, LabelSet):
         return shortened(f"labels {', '.join(map(str, islice(item.labels, most)))}", most)
-    return shortened(str(_decode(codec.encode_item(About.SUBSCRIPTIONS, item))), most)
+    return shortened(str(_decode(codec.encode_item(about, item))), most)
 
 
 def shortened(text: str, most: int) -> str:

@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
-from weft.errors import RemoteProtocolError
-from weft.interest.label_set import Note
+from weft.errors import LocalProtocolError, RemoteProtocolError
+from weft.index.base import SubId
 from weft.model.change import Change
 from weft.model.paged_dict import PagedDict
 from weft.model.split_dict import SplitDict
+from weft.routing.dls.items import Note
 from weft.routing.table import About, Item, ItemId, Items, Link, Role, Update
 
 K = TypeVar("K", bound=Hashable)
@@ -201,3 +202,16 @@ class Ledger(Generic[K]):
         assert all(0 <= each <= self.highest for each in self.heard if each not in unrepeated), (
             "an item above the highest id"
         )
+
+
+def check_change(known: Collection[int], add: Collection[SubId], drop: Collection[SubId]) -> None:
+    """Raise LocalProtocolError unless what is dropped exists and occurs once, and what is added is new or dropped."""
+    gone = set(drop)
+    if len(gone) != len(drop):
+        raise LocalProtocolError("a subscription is dropped twice in one change; drop it once")
+    for sub in drop:
+        if sub not in known:
+            raise LocalProtocolError(f"there is no subscription {sub} to drop; drop only what was added")
+    for sub in add:
+        if sub in known and sub not in gone:
+            raise LocalProtocolError(f"subscription {sub} already exists; drop it in the same change to replace it")

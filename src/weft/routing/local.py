@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from weft.algebra.box import NormalForm
-from weft.errors import LocalProtocolError
 from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.model.change import Change
@@ -31,16 +30,3 @@ class Local(Protocol):
     def roots(self) -> Mapping[SubId, Root]:
         """What stands for all subscriptions; the local part chooses the ids."""
         ...
-
-
-def check_change(known: Collection[int], add: Collection[SubId], drop: Collection[SubId]) -> None:
-    """Raise LocalProtocolError unless what is dropped exists and occurs once, and what is added is new or dropped."""
-    gone = set(drop)
-    if len(gone) != len(drop):
-        raise LocalProtocolError("a subscription is dropped twice in one change; drop it once")
-    for sub in drop:
-        if sub not in known:
-            raise LocalProtocolError(f"there is no subscription {sub} to drop; drop only what was added")
-    for sub in add:
-        if sub in known and sub not in gone:
-            raise LocalProtocolError(f"subscription {sub} already exists; drop it in the same change to replace it")

@@ -17,7 +17,8 @@ from weft.merging import FilterMerging, MergeBudget, RootMerging
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.order import FilterRelation, Forest
-from weft.routing.local import Root, RootSetChange, check_change
+from weft.routing.ledger import check_change
+from weft.routing.local import Root, RootSetChange
 
 
 class _LocalOrder:

@@ -13,16 +13,15 @@ from typing import Protocol
 
 from weft.errors import LabelError, LocalProtocolError, SchemaError
 from weft.index.base import AnyEvent
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.model.schema import Schema
-from weft.routing.dls.space import cells_of, items_of
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.label_sides import LabelSides, cells_of, items_of
+from weft.routing.dls.space import LabelSpace
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.space import CurveSpaces
 from weft.routing.table import Placed, Places
-from weft.space.label_sides import LabelSides
-from weft.space.label_space import LabelSpace
 
 
 class _Space(Protocol):

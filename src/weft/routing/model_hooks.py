@@ -1,7 +1,14 @@
 """The hooks of a routing model: how filters become items, what a link is told, and which links want an event. The
 abstract hooks are enough; every other hook has a meaning when it is left as it is.
 
-`engine.TableEngine` calls the hooks. Those that return a job tell their additions before they first yield, and withdraw
+`engine.TableEngine` calls the hooks, in this order:
+
+- a subscription changes: `prepare` (may refuse), `store`, `revise`;
+- a neighbour is attached: `link_added`, `tell_everything`, `session_begun`; it is removed: `link_removed`, `revise`;
+- a neighbour's update: `prepare_update` (may refuse), `apply_update`, `store`, `revise`, `after_update`;
+- every call ends: `nothing_pending` if so, then `before_flush` for each link.
+
+Those that return a job tell their additions before they first yield, and withdraw
 last, so that nothing is lost in between.
 """
 
@@ -46,18 +53,18 @@ class ModelHooks(ABC, Generic[K, H]):
         return None
 
     @abstractmethod
-    def hold(self, wanted: WantedItem | NormalForm) -> Any:
-        """A subscription in the form that `keep` expects; None if it never matches. Raises FilterTooComplexError."""
+    def prepare(self, wanted: WantedItem | NormalForm) -> Any:
+        """A subscription in the form that `store` expects; None if it never matches. Raises FilterTooComplexError."""
 
     @abstractmethod
-    def receive(
+    def prepare_update(
         self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, Any]:
-        """The items of an update in the form that `keep` expects, without those that never match. Raises
+        """The items of an update in the form that `store` expects, without those that never match. Raises
         RemoteProtocolError.
         """
 
-    def keep(self, new: Any) -> H:
+    def store(self, new: Any) -> H:
         """What the table holds of a subscription or an item from now on."""
         held: H = new
         return held
@@ -71,28 +78,28 @@ class ModelHooks(ABC, Generic[K, H]):
         """Tell and withdraw, at all listening links except the source, after a source changed what it holds."""
 
     @abstractmethod
-    def listen(self, interface: TableInterface[K, H]) -> Job:
+    def tell_everything(self, interface: TableInterface[K, H]) -> Job:
         """Tell a new neighbour what all others want."""
 
     @abstractmethod
-    def silence(self, interface: TableInterface[K, H]) -> Job:
+    def link_removed(self, interface: TableInterface[K, H]) -> Job:
         """Forget what a removed neighbour was told. What it held is removed afterwards, by `revise`."""
 
-    def meet(self, interface: TableInterface[K, H]) -> None:
+    def link_added(self, interface: TableInterface[K, H]) -> None:
         """Make room for a neighbour that may tell something."""
 
-    def greet(self, interface: TableInterface[K, H]) -> None:
+    def session_begun(self, interface: TableInterface[K, H]) -> None:
         """Add whatever must accompany the first update of a neighbour's session."""
 
-    def heed(
+    def apply_update(
         self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
     ) -> None:
         """Called after a neighbour told something: look events up in it from now on."""
 
-    def conclude(self, interface: TableInterface[K, H]) -> None:
+    def after_update(self, interface: TableInterface[K, H]) -> None:
         """Called when the consequences of a neighbour's update are told, except for pending ones."""
 
-    def settled(self) -> None:
+    def nothing_pending(self) -> None:
         """Called when nothing is pending."""
 
     @abstractmethod
@@ -106,7 +113,7 @@ class ModelHooks(ABC, Generic[K, H]):
     def improve(self, budget: int) -> None:
         """Tell the same in fewer items, examining about `budget` of them."""
 
-    def close(self, interface: TableInterface[K, H]) -> None:
+    def before_flush(self, interface: TableInterface[K, H]) -> None:
         """Add whatever must accompany an update to a link that is about to be created."""
 
     def admitting(self, interface: TableInterface[K, H], event: AnyEvent) -> Iterator[Item]:  # noqa: ARG002

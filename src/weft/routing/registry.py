@@ -23,12 +23,12 @@ class ModelEntry(NamedTuple):
 
 
 MODELS: dict[str, ModelEntry] = {
-    "flooding": ModelEntry("flooding", "FloodingTable", "every event goes everywhere; nothing is told"),
-    "simple": ModelEntry("simple", "SimpleTable", "every subscription is told to every neighbour"),
-    "identity": ModelEntry("identity", "IdentityTable", "equal filters are told once"),
+    "flooding": ModelEntry("flooding.table", "FloodingTable", "every event goes everywhere; nothing is told"),
+    "simple": ModelEntry("simple.table", "SimpleTable", "every subscription is told to every neighbour"),
+    "identity": ModelEntry("identity.table", "IdentityTable", "equal filters are told once"),
     "covering": ModelEntry("covering.table", "CoveringTable", "a filter is not told if one that covers it is"),
     "merging": ModelEntry("merging.table", "MergingTable", "what covering would tell, as few mergers"),
-    "negative": ModelEntry("negative", "NegativeTable", "a filter is not told if others together cover it"),
+    "negative": ModelEntry("negative.table", "NegativeTable", "a filter is not told if others together cover it"),
     "mics": ModelEntry("mics.table", "MicsTable", "ranges of a Hilbert curve (MICS)", bounded=True),
     "mics-exact": ModelEntry("mics.exact", "MicsExactTable", "filters, found behind a curve (MICS 5)", bounded=True),
     "dls": ModelEntry("dls.table", "DlsTable", "sets of labels (DLS)", bounded=True),
@@ -65,8 +65,8 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
 def _on_cells(
     model: str, made: Callable[..., TableEngine[Any, Any]], schema: Schema | None, options: dict[str, Any]
 ) -> TableEngine[Any, Any]:
+    from weft.routing.dls.space import LabelSpace
     from weft.routing.mics.space import CurveSpaces
-    from weft.space.label_space import LabelSpace
 
     rest = dict(options)
     space = rest.pop("space" if model == "dls" else "spaces", None)

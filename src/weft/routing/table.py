@@ -33,11 +33,11 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, SubId
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet, Note
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.model.schema import Schema
+from weft.routing.dls.items import LabelSet, Note
+from weft.routing.mics.items import CurveRange
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
 ItemId = NewType("ItemId", int)  # chosen by the sender, ascending per direction of a link, never reused

@@ -118,6 +118,7 @@ class GatewayConfig:
     listen: str = ""  # host:port; a bare port is on this machine only, and empty means none
     hosts: tuple[str, ...] = ()  # names by which clients reach it, besides localhost and that of `listen`
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
+    console: bool = True  # serve the web console below /ui
 
     def __post_init__(self) -> None:
         if self.listen:

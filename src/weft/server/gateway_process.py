@@ -18,7 +18,7 @@ from weft.server.config import BrokerConfig
 from weft.server.log_lines import LogLines
 from weft.server.node import BrokerNode
 
-_PROGRAM = "from weft.gateway.process import run_child; run_child()"
+_PROGRAM = "from weft.console.process import run_child; run_child()"
 _AGAIN, _LONGEST = 0.5, 30.0  # seconds after which it is started again; twice as long after each failed start
 _PATIENCE = 5.0  # seconds that it has to stop
 

@@ -17,11 +17,11 @@ from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.load_sharing import Sharing, SharingRule
-from weft.ring.topics import SuperTopics
+from weft.ring.topics import SuperTopics, TopicTree
 
 SPACE = IdSpace(1 << 32)
 REISSUE = 60_000_000  # microseconds after which a subscription is stored again
-PROTOCOL = 2  # of the messages between nodes; nodes of another one are refused
+PROTOCOL = 3  # of the messages between nodes; nodes of another one are refused
 _LEASE = 60_000_000  # for which a member of a group may be silent
 
 
@@ -37,6 +37,7 @@ class RingConfig:
     replicas: int = 2
     key: bytes = b""
     topic: str = ""  # the attribute whose values are topics, each with a group; without it there are no groups
+    topics: TopicTree = field(default_factory=TopicTree)  # general topics, and what is below them
     depth: int = 4  # of a new group's tree
     rotate: float | None = None  # seconds between two looks for a better rotation distance
     merge: SuperTopics | None = None  # which groups are merged
@@ -48,7 +49,7 @@ class RingConfig:
             raise OptionError("a ring that other machines can reach needs a key: --ring-key FILE")
         if self.listen.unix:
             raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
-        for given, what in ((self.rotate, "rotated"), (self.merge, "merged")):
+        for given, what in ((self.rotate, "rotated"), (self.merge, "merged"), (self.topics.below or None, "general")):
             if self.groups is None and given is not None:
                 raise OptionError(f"only topic groups are {what}; name the topics' attribute, too: --topic NAME")
         if self.groups is not None:
@@ -69,6 +70,9 @@ class RingConfig:
         """What all nodes must have alike."""
         cuts = [f"{each.attribute} from {' to '.join(each.bounds)} in {each.count}" for each in self.intervals]
         topics = f", and topic groups by {self.topic} of depth {self.depth}" if self.topic else ""
+        if self.topics.below:
+            below = [f"{topic} above {', '.join(sorted(each))}" for topic, each in sorted(self.topics.below.items())]
+            topics += f" with {'; '.join(below)}"
         if self.merge is not None:
             topics += f" merged with {self.merge.least_equal} equal and {self.merge.most_unequal} unequal members"
         rule = self.sharing
@@ -85,6 +89,7 @@ def ring_config(  # noqa: PLR0913, PLR0917 - texts of the command line
     key: Path | None,
     merge: str | None = None,
     share: str | None = None,
+    general: Sequence[str] = (),
     **others: Any,
 ) -> RingConfig:
     """The settings of a node of a ring, some of them from texts. Raises OptionError and RingError."""
@@ -95,8 +100,25 @@ def ring_config(  # noqa: PLR0913, PLR0917 - texts of the command line
         key=read_key(key),
         merge=None if merge is None else _merging(merge),
         sharing=SharingRule() if share is None else _sharing(share),
+        topics=topic_tree(general),
         **others,
     )
+
+
+def topic_tree(texts: Sequence[str]) -> TopicTree:
+    """General topics from texts NAME=TOPIC,TOPIC. Raises OptionError, and RingError for topics that form a cycle.
+
+    >>> topic_tree(["sport=tennis,chess"]).leaves("sport")
+    ('chess', 'tennis')
+    """
+    below: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, _, rest = text.partition("=")
+        parts = tuple(part.strip() for part in rest.split(","))
+        if not name.strip() or not all(parts):
+            raise OptionError(f"{text!r} is not a general topic; write NAME=TOPIC,TOPIC, such as sport=tennis,chess")
+        below[name.strip()] = (*below.get(name.strip(), ()), *parts)
+    return TopicTree(below)
 
 
 def _merging(text: str) -> SuperTopics:

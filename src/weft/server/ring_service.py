@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -24,6 +25,7 @@ from weft.protocol.addresses import Address
 from weft.protocol.codec import client_messages, encode
 from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, Origin, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
+from weft.ring.filter_semantics import HIGH, LOW
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import Life
 from weft.ring.messages import NodeAddress
@@ -113,7 +115,8 @@ class RingService:
         memory.store(config.data, memory.members)
         port = await self._transport.listen(config.listen.host, config.listen.port)
         address = str(config.listen.at(port))
-        mapping = KeyMapping(SPACE, {each.attribute: each for each in config.intervals})
+        ends = [replace(each, attribute=each.attribute + end) for each in config.intervals for end in (LOW, HIGH)]
+        mapping = KeyMapping(SPACE, {each.attribute: each for each in (*ends, *config.intervals)})
         keep = round(config.keep * 1_000_000)
         settings = RingSettings(
             mapping,
@@ -123,6 +126,7 @@ class RingService:
             keep=keep,
             confirmed=True,
             groups=config.groups,
+            topics=config.topics,
         )
         chord = ChordNode(SPACE, address, successors=max(4, config.replicas + 2), life=memory.life)
         rendezvous = RendezvousNode(chord, settings, np.random.default_rng(secrets.randbits(64)))
@@ -139,7 +143,7 @@ class RingService:
             secrets.token_hex(16),
             everything,
             decode,
-            TopicAttribute(config.topic),
+            TopicAttribute(config.topic, config.topics),
             _origins(self._node.log, self._node.core.end),
             keep,
         )

@@ -20,10 +20,10 @@ from weft.algebra.filter_texts import readable
 from weft.errors import PipelineError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
+from weft.routing.dls.space import LabelSpace
 from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
 from weft.spark.aggregate_check import AggregateCheck, check
 from weft.spark.chunks import ChunkStep, Reduce, in_chunks, items_of, texts_of, united

@@ -20,11 +20,11 @@ from weft.algebra.filter_texts import plain_text, readable
 from weft.errors import FilterError
 from weft.index.base import AnyEvent
 from weft.index.tree import TreeIndex
-from weft.interest.joint_cover import range_cover, subsumption
 from weft.kernels.arrays import Ints
 from weft.merging.bulk_mergers import merge_all
 from weft.model.schema import Schema
 from weft.order.minimal_cover import NOTHING, forms_of, minimal_cover
+from weft.routing.negative.joint_cover import range_cover, subsumption
 from weft.space.cell_space import CellSpace, boxes_of
 from weft.space.content import ContentSpace
 from weft.space.placement import Placement

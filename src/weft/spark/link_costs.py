@@ -16,9 +16,9 @@ import numpy as np
 
 from weft.algebra.filter_texts import readable
 from weft.index.tree import TreeIndex
-from weft.interest.label_filter import FilterShape
 from weft.kernels.arrays import Mask
 from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.routing.dls.structure import FilterShape
 from weft.space.cell_space import CellSpace, cells_of, told_of
 from weft.spark.frames import subscriptions_of
 from weft.tuning.budget import LinkFigures

@@ -12,14 +12,14 @@ import numpy as np
 from weft.algebra.relate import as_form
 from weft.errors import PipelineError
 from weft.index.base import SubId
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.label_set import LabelSet
 from weft.language.text import parse
 from weft.model.schema import Schema
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.structure import CountingFilter, FilterShape
 from weft.routing.elided import Elided, Passive
 from weft.routing.filter_table import FilterTable
 from weft.routing.local import Local
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import Item, ItemId, Update
 from weft.spark.aggregate import Aggregated, AggregationModel
 

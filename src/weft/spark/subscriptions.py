@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from weft.algebra.filter_texts import plain_text
 from weft.errors import FilterError, PipelineError
+from weft.index.bound_rows import bounds_of
 from weft.index.tree import TreeIndex
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -29,7 +30,7 @@ from weft.pipeline.attributes import CORRUPT, UNREADABLE
 from weft.pipeline.boxes import Boxes, Reading
 from weft.pipeline.match_job import FILTER, ID
 from weft.pipeline.packed_boxes import PackedBoxes
-from weft.pipeline.subscription_rows import DUPLICATE, as_texts, bounds_of, read_pieces, repeated_ids
+from weft.pipeline.subscription_rows import DUPLICATE, as_texts, read_pieces, repeated_ids
 from weft.spark.events import as_json, check_columns, decodable, quoted
 from weft.spark.local_tables import read_local
 
@@ -217,7 +218,7 @@ def subscriptions(
             raise PipelineError(f"the column {filter!r} is not text: cast it to string")
         return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
     read = [id, *(name for name in names if name not in (id, CORRUPT))]
-    bounds = bounds_of(read)
+    bounds = bounds_of((name, f"c{place}") for place, name in enumerate(read[1:], 1))
     if not any(ends.low or ends.high for ends in bounds.values()):
         hint = did_you_mean(filter, names)
         raise PipelineError(

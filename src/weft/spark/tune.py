@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from weft.algebra.columns import BoxColumns
 from weft.algebra.filter_texts import readable
 from weft.errors import PipelineError, TuningError
-from weft.interest.label_filter import FilterShape
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.progress import RunProgress
 from weft.model.schema import Schema
+from weft.routing.dls.structure import FilterShape
 from weft.spark.events import quoted
 from weft.spark.frames import drawn, flat, one_batch, subscriptions_of
 from weft.spark.link_costs import LinkCosts, measure_link

@@ -14,6 +14,7 @@ from typing import Any, Self
 from weft.broker.limits import ClientLimits
 from weft.client.client import Client, connect
 from weft.client.sync import SyncClient, connect_sync
+from weft.console.app import Console
 from weft.errors import BrokerError
 from weft.gateway.process import gateway_options, running_gateway
 from weft.protocol.addresses import Address
@@ -164,7 +165,7 @@ class _Running:
             self._node: BrokerNode = node
             if config.gateway.listen:
                 options = gateway_options(config, str(node.addresses[0]))
-                host, port = await around.enter_async_context(running_gateway(options, lines))
+                host, port = await around.enter_async_context(running_gateway(options, lines, Console))
                 self.gateway = f"http://{host}:{port}"
             self._ready.set()
             await self._asked.wait()

@@ -19,7 +19,8 @@ from weft.index.base import AnyEvent
 from weft.index.events import EventColumns
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Value
-from weft.space import curve, labels, partition
+from weft.routing.dls import labels
+from weft.space import curve, partition
 from weft.space.dimension import GridDimension
 
 if TYPE_CHECKING:

@@ -13,17 +13,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from weft.interest.label_counts import LabelCounts
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.range_table import RangeTable
 from weft.kernels.arrays import Ints, Mask
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import CountingFilter, FilterShape, LabelCounts
+from weft.routing.mics.structure import RangeTable
 from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
 from weft.space.curve import PATIENCE
 from weft.space.curve_groups import CurveGroups
 from weft.space.dimension import GridDimension
 from weft.space.grid import CellBoxes, Grid
-from weft.space.label_space import LabelSpace
 from weft.space.range_sets import RangeSets
 from weft.tuning.budget import CostBudget, LinkFigures
 from weft.tuning.cell_sample import CellSample, SamplePart

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from weft.errors import TuningError, WeftError
-from weft.interest.label_filter import FilterShape
-from weft.interest.label_twin import MOST_COUNTERS
 from weft.model.regular_file import read_regular
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import MOST_COUNTERS, FilterShape
 from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
 from weft.space.curve_groups import CurveGroups
-from weft.space.label_space import LabelSpace
 from weft.tuning.budget import CostBudget, LinkFigures
 
 _FORM = "weft tuning"

@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from weft.interest.heard_labels import HeardLabels
-from weft.interest.label_counts import LabelCounts
-from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.kernels.arrays import Ints
 from weft.model.schema import Schema
+from weft.routing.dls.incoming import HeardLabels
+from weft.routing.dls.labels import LabelCode
+from weft.routing.dls.space import PARTS, LabelSpace
+from weft.routing.dls.structure import CountingFilter, FilterShape, LabelCounts
 from weft.space.grid import Grid
-from weft.space.label_space import PARTS, LabelSpace
-from weft.space.labels import LabelCode
 from weft.workloads.base import zipf
 from weftlab.bench import dls_granules, dls_printed
 from weftlab.bench.report import Progress, Result, timed

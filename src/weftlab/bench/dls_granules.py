@@ -12,13 +12,12 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from weft.interest.label_counts import LabelCounts
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.range_table import RangeTable
 from weft.kernels.arrays import Ints
+from weft.routing.dls.labels import LabelCode
+from weft.routing.dls.space import PARTS
+from weft.routing.dls.structure import CountingFilter, FilterShape, LabelCounts
+from weft.routing.mics.structure import RangeTable
 from weft.space.curve import Curve
-from weft.space.label_space import PARTS
-from weft.space.labels import LabelCode
 from weft.space.range_sets import RangeSets
 from weft.workloads.base import zipf
 from weftlab.bench.report import Progress, Result, timed

@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 
 from weft.index.base import SubId
-from weft.interest.label_counts import LabelCounts
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.label_set import LabelSet
-from weft.interest.printed_dls import FilterBroker, FilterReceiver
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.printed import FilterBroker, FilterReceiver
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import CountingFilter, FilterShape, LabelCounts
 from weft.routing.dls.table import DlsTable
 from weft.routing.table import ItemId, Link, Update
 from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 from weftlab.bench.report import Progress, Result
 from weftlab.bench.traced_memory import TracedMemory
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.index.base import SubId
-from weft.interest.label_set import LabelSet
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing import Link, make_table
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.space import LabelSpace
 from weft.routing.table import About, ItemId, Update
-from weft.space.label_space import LabelSpace
 
 Work = Callable[[], object]
 

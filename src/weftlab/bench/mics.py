@@ -14,10 +14,10 @@ from itertools import product
 import numpy as np
 
 from weft.algebra.columns import BoxColumns
-from weft.interest.range_table import RangeTable
 from weft.kernels.arrays import Ints
 from weft.model.schema import Schema
 from weft.order import FilterRelation, NonRedundantForest
+from weft.routing.mics.structure import RangeTable
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.range_sets import RangeSets

@@ -20,11 +20,11 @@ import numpy as np
 from weft.algebra.box import Box
 from weft.algebra.spans import ColumnPart, Span
 from weft.algebra.valueset import ValueSet
-from weft.interest.negative_space import MOST_BOXES, Limit, NegativeSpace
-from weft.interest.tiles import SplitChoice, SplitOrder
 from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex
+from weft.routing.negative.structure import MOST_BOXES, Limit, NegativeSpace
+from weft.routing.negative.tiles import SplitChoice, SplitOrder
 from weft.workloads.base import zipf
 from weftlab.bench.report import Result, timed
 

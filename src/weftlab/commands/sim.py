@@ -47,7 +47,7 @@ def simulators() -> None:
 
 
 @sim.command()
-def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
+def overlay(  # noqa: PLR0913, PLR0915, PLR0917 - a scenario has many sides
     brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, help="The number of brokers.")] = 9,
     tree: Annotated[
         str, typer.Option("--tree", metavar="SHAPE", help="The shape of the tree: chain, star, binary or random.")
@@ -98,6 +98,10 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart: .png, .svg or .pdf.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Record the run of one model (.weftrun), for the console."),
+    ] = None,
     overwrite: Overwrite = False,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
@@ -120,12 +124,14 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     Example:
       $ weft sim overlay --brokers 9 --models simple,covering --subscriptions 200
       $ weft sim overlay --filters mine.csv --events-file happened.jsonl
+      $ weft sim overlay --models covering --subscriptions 50 --events 20 --record covering.weftrun
     """
     import numpy as np
 
     from weftlab.overlay.chart import check_chart, draw
     from weftlab.overlay.overlay import MODELS, NEED_BOUNDS, Expected, scenario, simulate
     from weftlab.overlay.range_workloads import WORKLOADS
+    from weftlab.overlay.recorded import record_overlay
     from weftlab.overlay.trees import SHAPES
     from weftlab.overlay.trees import tree as planted
 
@@ -134,7 +140,9 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     shape, name = _one_of(SHAPES, tree, "tree"), _one_of(WORKLOADS, workload, "workload")
     if publishers is not None and publishers > brokers:
         raise typer.BadParameter(f"there are only {brokers} brokers: give fewer --publishers than {publishers}")
-    check_outputs(overwrite, plot)
+    if record is not None and len(chosen) > 1:
+        raise typer.BadParameter("a recording has one model; give --models NAME")
+    check_outputs(overwrite, plot, record)
     if plot is not None:
         check_chart(plot)
     declared, rng = read_schema(schema), np.random.default_rng(seed)
@@ -161,7 +169,11 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
 
         show("what every event should reach", 0, 0)
         expected = Expected(given)
-        outcomes = [simulate(given, each, expected, seed=seed, check=check, progress=show) for each in chosen]
+        how: dict[str, Any] = {"seed": seed, "check": check, "progress": show}
+        if record is not None:
+            outcomes = [record_overlay(given, chosen[0], expected, record, **how)]
+        else:
+            outcomes = [simulate(given, each, expected, **how) for each in chosen]
     title = f"{brokers} brokers ({shape}), {len(wanted):,} subscriptions, {len(happening):,} events"
     if plot is not None:
         draw(outcomes, title, plot)
@@ -169,8 +181,9 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
         emit(_facts(given, expected, outcomes, notes))
         return
     _show(title, given, expected, outcomes)
-    if plot is not None:
-        say(f"written: {plot}")
+    for written in (plot, record):
+        if written is not None:
+            say(f"written: {written}")
     say_notes(notes)
 
 

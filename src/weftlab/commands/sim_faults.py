@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -58,6 +58,10 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw what brokers told each other, for a single seed.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Record the run of a single seed (.weftrun), for the console."),
+    ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink/--no-shrink", help="Look for a shorter run that fails in the same seed.")
     ] = True,
@@ -80,17 +84,20 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
       $ weft sim faults --network --seed 1 --seeds 1000
       $ weft sim faults --moves --seed 1 --seeds 1000
       $ weft sim faults --ring --mode groups --seeds 100
+      $ weft sim faults --brokers 5 --seed 7 --record seed7.weftrun
     """
-    check_outputs(overwrite, trace, svg)
+    check_outputs(overwrite, trace, svg, record)
+    if record is not None and seeds > 1:
+        raise typer.BadParameter("a recording is of one seed; leave out --seeds")
     if ring or mode is not None:
         if network or moves or brokers is not None or model is not None or adverts is not None or svg is not None:
             raise typer.BadParameter("a ring has no tree of brokers; leave out the options of a network and --svg")
-        if _ring(seed, seeds, steps or 60, mode, trace, as_json):
+        if _ring(seed, seeds, steps or 60, mode, trace, record, as_json):
             raise typer.Exit(1)
         return
     setting = _setting(steps, network or moves, brokers, model, adverts)._replace(moves=moves)
     if seeds == 1:
-        failed = _one(seed, setting, trace, svg, shrink, as_json)
+        failed = _one(seed, setting, _Files(trace, svg, record), shrink, as_json)
     elif svg is not None or trace is not None:
         raise typer.BadParameter("a trace or a picture is of one seed; leave out --seeds")
     else:
@@ -99,7 +106,10 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
         raise typer.Exit(1)
 
 
-def _ring(seed: int, seeds: int, steps: int, mode: str | None, file: Path | None, as_json: bool) -> bool:  # noqa: PLR0913, PLR0917
+def _ring(  # noqa: PLR0913, PLR0917 - one option each
+    seed: int, seeds: int, steps: int, mode: str | None, file: Path | None, record: Path | None, as_json: bool
+) -> bool:
+    from weftlab.ring.recorded import record_ring_faults
     from weftlab.ring.ring_faults import MODES, plan_of, run_ring, run_ring_seeds
 
     if mode is not None and mode not in MODES:
@@ -108,11 +118,11 @@ def _ring(seed: int, seeds: int, steps: int, mode: str | None, file: Path | None
         with bar() as report:
             found = run_ring_seeds(range(seed, seed + seeds), mode, steps, report)
         return _report(found, as_json)
-    outcome = run_ring(plan_of(seed, mode, steps))
+    plan = plan_of(seed, mode, steps)
+    outcome = run_ring(plan) if record is None else record_ring_faults(plan, record)
     if file is not None:
         file.write_text("\n".join([*outcome.trace.lines, ""]), encoding="utf-8")
     if as_json:
-        plan = outcome.plan
         emit(
             {
                 "seed": seed,
@@ -130,6 +140,8 @@ def _ring(seed: int, seeds: int, steps: int, mode: str | None, file: Path | None
     for line in outcome.trace.lines if file is None else (f"written: {file}",):
         say(line)
     size = f"{steps} steps, {outcome.events} events, {outcome.deliveries} deliveries"
+    if record is not None:
+        say(f"written: {record}")
     say(f"seed {seed}, {outcome.plan}, {size}: {outcome.failure or 'every promise was kept'}")
     return bool(outcome.failure)
 
@@ -148,15 +160,25 @@ def _setting(steps: int | None, network: bool, brokers: int | None, model: str |
     return Setting(steps or 0, many, brokers, model, adverts)
 
 
-def _one(  # noqa: PLR0913, PLR0917 - one option each
-    seed: int, setting: Setting, file: Path | None, svg: Path | None, shrink: bool, as_json: bool
-) -> bool:
+class _Files(NamedTuple):
+    """What is written of a single seed."""
+
+    trace: Path | None
+    svg: Path | None
+    record: Path | None
+
+
+def _one(seed: int, setting: Setting, files: _Files, shrink: bool, as_json: bool) -> bool:
     from weftlab.faults.campaign import run_seed, smallest
+    from weftlab.faults.recorded import record_faults
     from weftlab.faults.update_picture import update_picture
 
     outcome = run_seed(seed, setting)
     if outcome.failure and shrink:
         outcome = smallest(outcome.plan, setting)
+    file, svg, record = files
+    if record is not None:
+        outcome = record_faults(outcome.plan, record, moves=setting.moves)
     lines = outcome.trace.lines
     if file is not None:
         file.write_text("\n".join([*lines, ""]), encoding="utf-8")
@@ -171,8 +193,9 @@ def _one(  # noqa: PLR0913, PLR0917 - one option each
             say(line)
     else:
         say(f"written: {file}")
-    if svg is not None:
-        say(f"written: {svg}")
+    for written in (svg, record):
+        if written is not None:
+            say(f"written: {written}")
     for note in outcome.notes:
         say(note, "yellow")
     verdict = outcome.failure or "every promise was kept"

@@ -55,6 +55,13 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart, an .svg file.")
     ] = None,
+    designs: Annotated[
+        str, typer.Option("--designs", metavar="A,B", help="The designs to compare. Default: all of them.")
+    ] = "",
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Record the run of one design and one seed (.weftrun)."),
+    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +82,7 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     Example:
       $ weft sim ring --nodes 128 --environment busy --events 2000
       $ weft sim ring --claims 4 --seeds 3 --events 2000
+      $ weft sim ring --designs "topic groups" --nodes 64 --subscriptions 200 --events 50 --record groups.weftrun
     """
     from weftlab.ring.ring_comparison import RingOptions, compare, figures_of
     from weftlab.ring.ring_workload import RingWorkloadSettings
@@ -84,13 +92,18 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     )
     options = RingOptions(environment, depth, rotation, sharers, threshold, search, by_topic)
     chosen = figures_of(claims)
+    names = [name.strip() for name in designs.split(",")] if designs else []
+    if record is not None and (len(names) != 1 or seeds > 1):
+        raise typer.BadParameter("a recording has one design and one seed; give --designs NAME, without --seeds")
+    check_outputs(overwrite, plot, record)
     if plot is not None:
         from weftlab.ring.ring_chart import check_svg
 
         check_svg(plot)
-        check_outputs(overwrite, plot)
     with bar() as report:
-        found = compare(settings, options, range(seed, seed + seeds), chosen, peers=peers, report=report)
+        found = compare(
+            settings, options, range(seed, seed + seeds), chosen, peers=peers, names=names, record=record, report=report
+        )
     runs = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
     title = f"{nodes:,} nodes, {subscriptions:,} subscriptions, {events:,} events, {environment}, {runs}"
     if plot is not None:
@@ -105,8 +118,9 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
         _show_schemes(found.schemes)
     if found.claims:
         _show_claims(found.claims)
-    if plot is not None:
-        say(f"written: {plot}")
+    for written in (plot, record):
+        if written is not None:
+            say(f"written: {written}")
 
 
 def _show_designs(title: str, rows: Sequence[DesignRow]) -> None:

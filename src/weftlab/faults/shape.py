@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from weft.interest.label_filter import FilterShape
 from weft.language.predicate import Arguments, Predicates
 from weft.model.schema import Schema
 from weft.model.value import Type, Value
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import FilterShape
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import Role, RoutingTable
-from weft.space.label_space import LabelSpace
 
 
 class Even:

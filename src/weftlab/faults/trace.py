@@ -44,9 +44,12 @@ class RunTrace:
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
         self.updates: list[InterestUpdate] = []
+        self.listen: Callable[[str, str], None] | None = None  # gets who says what, whole, while a run is recorded
 
     def say(self, time: int, who: str, what: str) -> None:
         """Write a line; what is long is cut."""
+        if self.listen is not None:
+            self.listen(who, what)
         if len(what) > _WIDTH:
             what = what[: _WIDTH - 1] + "…"
         self.lines.append(f"{time / 1000:10.3f} ms  {who:<9} {what}")

@@ -81,4 +81,4 @@ def state_of(world: LightWorld) -> RunState:
                     if heard:
                         tables[f"{plane.number}/{at}/{name[1:]}/{about.value}"] = heard
     tables |= {f"local/{at}": dict(held) for at, held in world.local.items() if held}
-    return RunState(tables, {client.name: client.at for client in world.clients.values()})
+    return RunState(tables, {client.name: client.at for client in world.clients.values()}, {})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from weft.language.ast import Filter, predicates_of
 from weft.language.text import parse
 from weft.model.progress import RunProgress
 from weft.model.schema import Schema
-from weft.network.tables import BrokerId, EventNumber, TableDelivery, TableNetwork
+from weft.network.tables import BrokerId, Direction, EventNumber, TableDelivery, TableNetwork
 from weft.routing.adverts import Advertised
 from weft.routing.covering.table import CoveredTable
 from weft.routing.engine import TableEngine
@@ -182,6 +182,18 @@ class Expected:
             }
 
 
+class RunWatch(Protocol):
+    """Sees a run as it happens."""
+
+    def began(self, phase: str, done: int) -> None:
+        """A client has subscribed or left, or an event was published: number `done` of its phase."""
+        ...
+
+    def moved(self, network: TableNetwork, what: Direction | BrokerId) -> None:
+        """A message has arrived, or a table has worked."""
+        ...
+
+
 def simulate(  # noqa: PLR0913
     given: Scenario,
     model: str,
@@ -191,15 +203,17 @@ def simulate(  # noqa: PLR0913
     check: bool = False,
     progress: RunProgress | None = None,
     models: Mapping[str, MakeTable] = MODELS,
+    watch: RunWatch | None = None,
 ) -> ModelOutcome:
     """Run a scenario with one model. Raises ProtocolError if an event is lost, or delivered where it should not be.
 
-    With `check`, every table's invariants are checked too, before anything is published: AssertionError.
+    With `check`, every table's invariants are checked too, before anything is published: AssertionError. `watch` sees
+    every change and every message.
     """
     make = models[model]
     if models is MODELS:
         make = partial(make_table, model, predicates=predicates_of(client.filter for client in given.clients))
-    run = _Run(given, model, make, np.random.default_rng(seed), check, progress or (lambda *_: None))
+    run = _Run(given, model, make, np.random.default_rng(seed), check, progress or (lambda *_: None), watch)
     return run.outcome(expected)
 
 
@@ -211,6 +225,7 @@ class _Run:
     rng: np.random.Generator
     check: bool
     progress: RunProgress
+    watch: RunWatch | None = None
     overlay: TableNetwork = field(init=False)
     advertises: bool = field(init=False)
 
@@ -264,7 +279,7 @@ class _Run:
         before = counters.updates[about], counters.items_added[about], counters.items_dropped[about]
         start = perf_counter()
         for done, _ in enumerate(steps):
-            self.overlay.settle()
+            self._settle(what, done)
             if done % _REPORT == 0:
                 self.progress(f"{self.model}: {what}", done, of)
         seconds = perf_counter() - start
@@ -274,6 +289,14 @@ class _Run:
             counters.items_dropped[about] - before[2],
             seconds,
         )
+
+    def _settle(self, what: str, done: int) -> None:
+        if self.watch is None:
+            self.overlay.settle()
+            return
+        self.watch.began(what, done)
+        while (moved := self.overlay.step()) is not None:
+            self.watch.moved(self.overlay, moved)
 
     def _advertise(self, publishers: Sequence[BrokerId]) -> Iterator[None]:
         for number, broker in enumerate(publishers):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from weft.errors import OptionError, WeftError
 from weft.ring.load_sharing import Sharing
+from weftlab.ring.recorded import record_ring
 from weftlab.ring.ring_claims import Claim, FigureProgress, RingStudy
 from weftlab.ring.ring_design import RingDesign, RingOutcome
 from weftlab.ring.ring_model import RingModel
@@ -114,16 +116,30 @@ def compare(  # noqa: PLR0913 - what is compared, and how much of it
     figures: Sequence[int] = (),
     *,
     peers: bool = False,
+    names: Sequence[str] = (),
+    record: Path | None = None,
     report: FigureProgress = lambda *_: None,
 ) -> RingComparison:
-    """Simulate all designs; raises WeftError if one misses a match."""
+    """Simulate all designs, or those that are named; raises WeftError if one misses a match.
+
+    With `record`, the run of the last design and seed is recorded; name one of each.
+    """
     seeds = tuple(seeds)
     found = RingComparison()
-    for name, design in designs(options).items():
+    known = designs(options)
+    if unknown := [name for name in names if name not in known]:
+        raise OptionError(f"there is no design {unknown[0]!r}; choose from {', '.join(known)}")
+    for name, design in known.items():
+        if names and name not in names:
+            continue
         best = _searched(settings, design, seeds[0], name, report) if options.search else design
         outcomes = []
         for seed in seeds:
-            model = RingModel(ring_workload(settings, seed), best, seed)
+            workload = ring_workload(settings, seed)
+            if record is not None:
+                outcomes.append(record_ring(workload, name, best, seed, record))
+                continue
+            model = RingModel(workload, best, seed)
             outcomes.append(model.run(lambda done, of, name=name: report(name, done, of)))  # type: ignore[misc]
         if any(outcome.missed for outcome in outcomes):
             raise WeftError(f"the design {name!r} missed matches; this is a bug")

@@ -179,6 +179,7 @@ class RingWorld:
         self._busy_until = 0  # of a partition: nobody is killed meanwhile
         self._numbers = 0
         self._leaving: dict[str, int] = {}
+        self.watch_sent: Callable[[str, str, RingMessage], None] | None = None  # sees messages while a run is recorded
 
     # -- time and messages -----------------------------------------------------------------------------
 
@@ -242,6 +243,8 @@ class RingWorld:
             return
         if here != to and self._slow and self.rng.random() < self._slow:
             delay += int(self.rng.integers(50, 900)) * MILLI
+        if self.watch_sent is not None and here != to:
+            self.watch_sent(here, to, message)
         time = max(self.now + delay, self._last.get((here, to), 0) + 1)
         self._last[here, to] = time
         sender = node.me
@@ -640,7 +643,12 @@ def run_ring_seeds(
 
 def run_ring(plan: RingPlan, make: Callable[..., RendezvousNode] = RendezvousNode) -> RingRun:
     """Run a plan."""
-    world = RingWorld(plan, make)
+    return run_ring_world(RingWorld(plan, make))
+
+
+def run_ring_world(world: RingWorld) -> RingRun:
+    """Run a world that has not begun."""
+    plan = world.plan
     world.begin()
     failure = ""
     try:

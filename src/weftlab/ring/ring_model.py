@@ -15,6 +15,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +38,26 @@ class _Shelf:
     bounds: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
+class RingWatch(Protocol):
+    """Sees a run as it happens."""
+
+    def stored(self, node: int, row: int) -> None:
+        """A node has stored a subscription."""
+        ...
+
+    def hopped(self, time: float, event: int, sender: int, node: int) -> None:
+        """An event leaves a node for another one, at a time in seconds."""
+        ...
+
+    def examined(self, time: float, event: int, node: int, found: int) -> None:
+        """A node has examined an event, and found so many more of its matches."""
+        ...
+
+
 class RingModel:
     """One run: subscriptions are stored, then events are published."""
+
+    watch: RingWatch | None = None
 
     def __init__(self, workload: RingWorkload, design: RingDesign, seed: int) -> None:
         s = workload.settings
@@ -63,6 +82,15 @@ class RingModel:
         out.loads = self._loads
         out.rendezvous = sum(load > 0 for load in self._loads)
         return out
+
+    def stored(self) -> dict[int, set[int]]:
+        """The subscriptions that each node stores, its own and those that it holds for others."""
+        rows: dict[int, set[int]] = defaultdict(set)
+        for (node, _), shelf in self._shelves.items():
+            rows[node].update(shelf.rows)
+        for (holder, _, _), shelf in self._held.items():
+            rows[holder].update(shelf.rows)
+        return {node: held for node, held in rows.items() if held}
 
     # -- storing -----------------------------------------------------------------------------------------
 
@@ -104,6 +132,8 @@ class RingModel:
         shelf.rows.append(row)
         self._loads[node] += 1
         self.outcome.storing += self.environment.examine
+        if self.watch is not None:
+            self.watch.stored(node, row)
 
     def _give(self, holder: int, owner: int, topic: int, row: int) -> None:
         self.outcome.other_hops += 1
@@ -158,6 +188,8 @@ class RingModel:
                 sequence += 1
                 self.outcome.delivery += look_up
                 self.outcome.hops += 1
+                if self.watch is not None:
+                    self.watch.hopped(start + look_up, event, node, way[at + 1])
                 heapq.heappush(heap, (start + look_up + HOP, sequence, event, way, at + 1, owner))
                 continue
             topic = self._shelf_of(int(w.event_topics[event]))
@@ -166,10 +198,15 @@ class RingModel:
                 for other in onward:
                     sequence += 1
                     self.outcome.hops += 1
+                    if self.watch is not None:
+                        self.watch.hopped(start + look_up, event, node, other)
                     heapq.heappush(heap, (start + look_up + HOP, sequence, event, (other,), 0, node))
             else:
                 shelf = self._held[node, owner, topic]
+            known = len(found[event])
             busy, latency = self._examine(shelf, event, start + look_up - float(published[event]), found[event])
+            if self.watch is not None:
+                self.watch.examined(start + look_up + busy, event, node, len(found[event]) - known)
             self.outcome.delivery += look_up
             free_at[node] = start + look_up + busy
             total_latency += latency

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.cli.app import app
-from weft.routing.simple import SimpleTable
+from weft.routing.simple.table import SimpleTable
 from weftlab.bench import routing
 from weftlab.overlay.overlay import MODELS
 

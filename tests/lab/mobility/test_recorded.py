@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.errors import WeftError
-from weft.recording import Recording, RunRecorder, RunState
+from weft.recording import Recording, RunRecorder, RunState, no_state
 from weftlab.mobility.campaign import NetworkSettings, prepared
 from weftlab.mobility.light import LightWorld
 from weftlab.mobility.protocols import PROTOCOLS
@@ -46,7 +46,7 @@ def test_the_state_of_a_player_is_that_of_the_simulator(tmp_path: Path) -> None:
     for number, state in states.items():
         assert recording.state(number) == state
     assert recording.state(steps) == state_of(world)
-    assert recording.state(0) == RunState({}, {})
+    assert recording.state(0) == no_state()
 
 
 def test_the_same_run_gives_the_same_rows(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from weft.broker.completion import PendingChange
 from weft.broker.links.item_digest import ItemDigest, ItemHashes, Unclaimed, item_hash
 from weft.errors import RemoteProtocolError
-from weft.interest.label_set import Note, Retuning, Stage, Switch
 from weft.log.base import Offset
 from weft.model.paged_dict import PagedDict
 from weft.protocol.link_messages import ABOUT, MOST_ITEMS, LinkHave, LinkRelay, LinkUpdate
+from weft.routing.dls.items import Note, Retuning, Stage, Switch
 from weft.routing.table import About, Item, ItemId, Link, Update, UpdateCodec
 
 _FRAME_BYTES = 1 << 19  # of the items of one frame, not counting the last item

@@ -66,8 +66,8 @@ from weft.protocol.link_messages import (
 )
 from weft.protocol.messages import Bye
 from weft.routing.adverts import Tunable
+from weft.routing.dls.space import LabelSpace
 from weft.routing.table import Link, Role, RoutingTable, Tell
-from weft.space.label_space import LabelSpace
 
 _ITEMS = 1_024  # items that are examined for a neighbour in one turn
 _PROBED = 30_000_000  # microseconds in which a neighbour says that it knows moves

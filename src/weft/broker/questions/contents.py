@@ -237,7 +237,8 @@ class Contents:
             progress.seen += 1
             body = table.codec.encode_item(about, item)
             reason = self._reason(item) if sent and about is About.SUBSCRIPTIONS else ""
-            yield ListStep(_ITEM, ItemFacts(item_text(item, table.codec, MOST_TEXT), f"{item_hash(body):016x}", reason))
+            text = item_text(item, table.codec, MOST_TEXT, about)
+            yield ListStep(_ITEM, ItemFacts(text, f"{item_hash(body):016x}", reason))
 
     def _reason(self, item: Item) -> str:
         """Why an item is sent: who wants it."""

@@ -18,19 +18,16 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
-from weft.language.ast import Filter
 from weft.model.limits import LIMITS
 from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.model.split_dict import SplitDict
-from weft.routing.covering.cover_node import CoverNode, LinkMask, hang, splice_out, unhang
-from weft.routing.covering.extent import AxisSpan, Extent, Extents
-from weft.routing.covering.form_pairs import FormPairs
-from weft.routing.covering.root_index import RootIndex, tag_of
+from weft.routing.covering.space import Extents
+from weft.routing.covering.structure import CoverNode, FormPairs, LinkMask, RootIndex, hang, splice_out, tag_of, unhang
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
+from weft.routing.routed_filter import AxisSpan, RoutedFilter
 
 _LIGHT = 16  # pieces of work without a search that count as one
 _MOST_COMPARED = 256  # filters that are not boxes, per search; any further ones are assumed not to cover
@@ -73,28 +70,26 @@ class LinkCovers:
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def node(self, item: Filter | NormalForm, extent: Extent) -> CoverNode:
+    def node(self, routed: RoutedFilter) -> CoverNode:
         """The node of a filter, which may not have a holder yet."""
-        node = self._by_key.get(extent.key)
+        node = self._by_key.get(routed.key)
         if node is None:
-            node = self._by_key[extent.key] = CoverNode(next(self._numbers), item, extent)
+            node = self._by_key[routed.key] = CoverNode(next(self._numbers), routed)
             self.nodes[node.number] = node
-            self.extents.retain(extent.spans)
+            self.extents.retain(routed.spans)
         return node
 
-    def find(self, extent: Extent) -> CoverNode | None:
+    def find(self, routed: RoutedFilter) -> CoverNode | None:
         """The node of a filter, if there is one."""
-        return self._by_key.get(extent.key)
+        return self._by_key.get(routed.key)
 
-    def witness(
-        self, interface: TableInterface[Any, Any], item: Filter | NormalForm, extent: Extent
-    ) -> CoverNode | None:
+    def witness(self, interface: TableInterface[Any, Any], routed: RoutedFilter) -> CoverNode | None:
         """A root of a link that surely covers a filter; None if none was found."""
         bit = self._bits.get(interface, 0)
-        same = self._by_key.get(extent.key)
+        same = self._by_key.get(routed.key)
         if same is not None and same.told & ~same.leaving & bit:
             return same
-        node = CoverNode(-1, item, extent)  # in no forest
+        node = CoverNode(-1, routed)  # in no forest
         index, nodes, exact = self._root_index.index, self._root_index.nodes, node.form is None
         budget = Budget(LIMITS.steps // _SEARCHES)
         self.pairs.clear()

@@ -6,24 +6,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
-from weft.routing.covering.cover_node import CoverNode
-from weft.routing.covering.extent import Extent
 from weft.routing.covering.outgoing import LinkCovers
-from weft.routing.filter_table import FilterTable, Held
+from weft.routing.covering.structure import CoverNode
+from weft.routing.filter_table import FilterTable
 from weft.routing.interface import K, TableInterface
 from weft.routing.jobs import Job
+from weft.routing.routed_filter import RoutedFilter
 from weft.routing.table import Item, Link, Placed, Source, WantedItem
-
-
-class _New(NamedTuple):
-    """A filter with its extent."""
-
-    item: Filter | NormalForm
-    extent: Extent
 
 
 class CoveredTable(FilterTable[K, CoverNode]):
@@ -43,19 +36,17 @@ class CoveredTable(FilterTable[K, CoverNode]):
     def unrooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
         """Called when a link no longer needs to know a node."""
 
-    def hold(self, wanted: WantedItem | NormalForm) -> _New | None:
-        """A filter and its extent."""
-        item = wanted.filter if isinstance(wanted, Placed) else wanted
-        extent = self.covers.extents.of(item)
-        return None if extent is None else _New(item, extent)
+    def prepare(self, wanted: WantedItem | NormalForm) -> RoutedFilter | None:
+        """A filter, its hull and its key."""
+        return self.covers.extents.of(wanted.filter if isinstance(wanted, Placed) else wanted)
 
-    def keep(self, new: _New | Held) -> CoverNode:
+    def store(self, new: RoutedFilter) -> CoverNode:
         """The node of the filter, which equal filters share."""
-        if isinstance(new, Held):
-            extent = self.covers.extents.of(new.item, new.form)
-            assert extent is not None
-            return self.covers.node(new.item, extent)
-        return self.covers.node(*new)
+        if new.key is None:  # of a neighbour
+            compared = self.covers.extents.of(new.item, new.form)
+            assert compared is not None
+            new = compared
+        return self.covers.node(new)
 
     def revise(self, source: TableInterface[K, CoverNode], drop: Sequence[CoverNode], add: Sequence[CoverNode]) -> Job:
         """Update the covers."""
@@ -65,26 +56,26 @@ class CoveredTable(FilterTable[K, CoverNode]):
             yield from self.covers.discard(source, node)
         self.covers.extents.forget_unused()
 
-    def listen(self, interface: TableInterface[K, CoverNode]) -> Job:
+    def tell_everything(self, interface: TableInterface[K, CoverNode]) -> Job:
         """The minimal cover of what the others want."""
         return self.covers.listen(interface)
 
-    def silence(self, interface: TableInterface[K, CoverNode]) -> Job:
+    def link_removed(self, interface: TableInterface[K, CoverNode]) -> Job:
         """Remove the link's forest and its items."""
-        clearing = super().silence(interface)
+        clearing = super().link_removed(interface)
         yield from self.covers.silence(interface)
         yield from clearing
 
     def holders(self, item: Item) -> Mapping[Source, int]:
         """Who holds the node of the filter."""
-        new = self.hold(item) if isinstance(item, Filter | NormalForm) else None
-        node = None if new is None else self.covers.find(new.extent)
+        new = self.prepare(item) if isinstance(item, Filter | NormalForm) else None
+        node = None if new is None else self.covers.find(new)
         return {} if node is None else {source.link: count for source, count in node.holders.items()}
 
     def witness(self, link: Link, item: Item) -> Item | None:
         """A root of the link's forest that covers the filter."""
-        new = self.hold(item) if isinstance(item, Filter | NormalForm) else None
-        root = None if new is None else self.covers.witness(self._interface(link), *new)
+        new = self.prepare(item) if isinstance(item, Filter | NormalForm) else None
+        root = None if new is None else self.covers.witness(self._interface(link), new)
         return None if root is None else root.item
 
     def check(self) -> None:

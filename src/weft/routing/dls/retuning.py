@@ -1,4 +1,17 @@
-"""The change of the label space of a whole network while it runs (DLS 5.1). Nothing is lost while the spaces change,
+"""A label space that changes while a network runs: the wave, its notes, and the table.
+
+A wave over a tree of brokers that change to something new. A broker that has received DONE from all its links never
+receives anything old again. When a broker has received MOVED from all its links, no broker has anything old.
+
+No broker leads. A leaf is done as soon as it has changed, and a broker tells a neighbour that it is done when all
+others have told it so; eventually every direction of every link is told. That it has moved is told in the same way, by
+brokers that have heard DONE from everyone. The next wave begins only then. Otherwise it could reach a broker that
+still has two spaces, because the DONE that it waits for was lost with a session. A neighbour that leaves is no longer
+waited for. A new one must wait until the wave is over, because it may bring the old with it.
+
+The parser of the notes in an update of labels. An impossible note is rejected before anything changes.
+
+The change of the label space of a whole network while it runs (DLS 5.1). Nothing is lost while the spaces change,
 and no broker receives a label before its space.
 
 The new space is sent with the first update in which a broker tells its clients' interest in new labels instead of old
@@ -9,23 +22,123 @@ every broker has removed the old space (`wave`).
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from weft.errors import LabelError, LocalProtocolError, RemoteProtocolError, SchemaError
-from weft.interest.label_set import LabelSet, Retuning, Stage
+from weft.errors import LabelError, LocalProtocolError, RemoteProtocolError, SchemaError, WeftError
 from weft.kernels.arrays import Ints
 from weft.model.change import Change
 from weft.routing.cell_table import Cells, CellTable
 from weft.routing.dls.incoming import LabelsHeard
-from weft.routing.dls.notes import Notes, understood
-from weft.routing.dls.space import is_sound, labels_in, labels_of
-from weft.routing.dls.wave import Wave
+from weft.routing.dls.items import LabelSet, Retuning, Stage, Switch
+from weft.routing.dls.label_sides import LabelSides, is_sound, labels_in, labels_of
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import TwinFilter
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.model_hooks import unexpected
 from weft.routing.table import Items, Link, Role, Tell, Update
-from weft.space.label_sides import LabelSides
-from weft.space.label_space import LabelSpace
+
+
+class Wave:
+    """What each neighbour of a broker that has changed has sent and received.
+
+    >>> north, south = Link("north"), Link("south")
+    >>> wave = Wave([north, south])
+    >>> wave.due()
+    []
+    >>> wave.hear(north, Stage.DONE)
+    >>> wave.due(), wave.changed, wave.over
+    (['south'], False, False)
+    """
+
+    def __init__(self, links: Iterable[Link]) -> None:
+        self.heard = dict.fromkeys(links, Stage.UNAWARE)
+        self.told = dict.fromkeys(self.heard, Stage.OFFERED)  # the broker that begins tells all neighbours
+
+    def hear(self, link: Link, stage: Stage) -> None:
+        """Record how far a neighbour is. It never goes back."""
+        self.heard[link] = max(self.heard[link], stage)
+
+    def expect(self, link: Link) -> None:
+        """Expect a neighbour that was attached before a restart, of which nothing is known."""
+        self.heard[link], self.told[link] = Stage.UNAWARE, Stage.OFFERED
+
+    def forget(self, link: Link) -> None:
+        """Remove a neighbour."""
+        del self.heard[link], self.told[link]
+
+    def due(self) -> list[Link]:
+        """The neighbours that must hear how far we are now; they are marked as told."""
+        news = [link for link, told in self.told.items() if self._stage(link) > told]
+        for link in news:
+            self.told[link] = self._stage(link)
+        return news
+
+    def _stage(self, link: Link) -> Stage:
+        """How far we are, as a neighbour may know it."""
+        others = min((stage for each, stage in self.heard.items() if each != link), default=Stage.MOVED)
+        if others is Stage.MOVED and self.changed:
+            return Stage.MOVED
+        return Stage.DONE if others >= Stage.DONE else Stage.OFFERED
+
+    @property
+    def changed(self) -> bool:
+        """Whether no neighbour sends anything old any more."""
+        return all(stage >= Stage.DONE for stage in self.heard.values())
+
+    @property
+    def over(self) -> bool:
+        """Whether no broker has anything old any more."""
+        return all(stage is Stage.MOVED for stage in self.heard.values())
+
+
+class Notes(NamedTuple):
+    """What a neighbour sends in addition to its labels."""
+
+    switch: Switch | None = None
+    stage: Stage = Stage.UNAWARE
+    space: LabelSpace | None = None  # the next space, if it is new to us
+    late: bool = False  # it waits for a message of ours that was lost with a session; the wave is over here
+    anew: bool = False  # both ends rebuild the filter: a session begins, or what is left of earlier ones is dropped
+
+
+def understood(  # noqa: PLR0913 - what is known of the link, and of ourselves
+    link: Link, update: Update, twin: TwinFilter | None, sides: LabelSides, *, anew: bool, waving: bool
+) -> Notes:
+    """The notes of an update from a link with the given filter, which is rebuilt if `anew`; `waving` if a re-tuning is
+    not over here. Raises RemoteProtocolError.
+    """
+    found = Notes(anew=anew)
+    try:
+        for note in update.notes:
+            if isinstance(note, Switch):
+                if twin is None or found.switch is not None:
+                    raise LabelError("it switches a filter that was not agreed on")
+                twin.admit(note, fresh=anew)
+                found = found._replace(switch=note)
+            else:
+                found = _offered(note, found, sides, fresh=update.fresh, waving=waving)
+    except (WeftError, ValueError) as error:
+        raise RemoteProtocolError(f"{link} sent invalid notes: {error}; restart its session") from None
+    return found
+
+
+def _offered(note: Retuning, found: Notes, sides: LabelSides, *, fresh: bool, waving: bool) -> Notes:
+    space, stage = LabelSpace.from_json(note.space), Stage(note.stage)
+    if found.stage or stage is Stage.UNAWARE:
+        raise LabelError("a re-tuning is at exactly one stage")
+    newest = sides.space if sides.coming is None else sides.coming
+    if space.parameters == newest.parameters:
+        if waving:
+            return found._replace(stage=stage)
+        return found._replace(late=fresh or stage is not Stage.MOVED)
+    if sides.coming is None:
+        return found._replace(stage=stage, space=space)  # whoever begins has heard that everybody has moved
+    if space.parameters == sides.space.parameters:
+        return found  # it has not heard yet that the re-tuning before this one is over; this one says so
+    raise LabelError("there is already another next label space; re-tune at one broker of a network only")
+
 
 LabelInterface = TableInterface[LabelSet, Cells[Ints]]
 
@@ -79,22 +192,22 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             raise LocalProtocolError(f"{link} cannot be attached while the label space is re-tuned; try again later")
         return super().attach(link, role)
 
-    def meet(self, interface: LabelInterface) -> None:
+    def link_added(self, interface: LabelInterface) -> None:
         """Expect a neighbour that was attached before a restart to state how far it is."""
         assert interface.link is not None
         if self._wave is not None:
             self._wave.expect(interface.link)
 
-    def greet(self, interface: LabelInterface) -> None:
+    def session_begun(self, interface: LabelInterface) -> None:
         """Tell a neighbour with a new session again how far we are."""
         self._say(interface)
 
-    def silence(self, interface: LabelInterface) -> Job:
+    def link_removed(self, interface: LabelInterface) -> Job:
         """Stop waiting for the neighbour."""
         assert interface.link is not None
         if self._wave is not None:
             self._wave.forget(interface.link)
-        return super().silence(interface)
+        return super().link_removed(interface)
 
     # -- updates of neighbours ----------------------------------------------------------------------
 
@@ -120,7 +233,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
                 )
         self._notes = notes
 
-    def heed(self, interface: LabelInterface, update: Update, news: Change[Items, Items], new: Any) -> None:  # noqa: ARG002
+    def apply_update(self, interface: LabelInterface, update: Update, news: Change[Items, Items], new: Any) -> None:  # noqa: ARG002
         """Look events up in the new items, in a new space, or in a filter of another size."""
         assert interface.link is not None
         if self._notes.space is not None:
@@ -130,7 +243,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         if self._notes.anew or self._notes.switch is not None:
             heard.switch(self._notes.switch, labels_in(interface.ledger.heard.values()))
 
-    def conclude(self, interface: LabelInterface) -> None:
+    def after_update(self, interface: LabelInterface) -> None:
         """Answer a neighbour that waits for a message of ours, and record how far it is."""
         assert interface.link is not None
         notes, self._notes = self._notes, Notes()
@@ -161,7 +274,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             if number % _TOGETHER == 0:
                 yield
 
-    def settled(self) -> None:
+    def nothing_pending(self) -> None:
         """Tell neighbours how far we are; remove the old space when no neighbour sends any of its labels."""
         if self._wave is None:
             return

@@ -1,4 +1,9 @@
-"""Routing by label sets (DLS). The laws of `table` hold: CELLS with exact labels, HASHED with a counting filter.
+"""The table of label sets, and its items compared with advertisements.
+
+Label sets compared with advertisements, by cells. The answer is False only when disproved: they share no cell. A
+comparison is bounded, whatever is compared.
+
+Routing by label sets (DLS). The laws of `table` hold: CELLS with exact labels, HASHED with a counting filter.
 
 Exact reference counts for each link decide what is told. An optional filter only makes `route` small and fast; both
 ends have it, and switch its size at the same update (`label_twin`). Exact filtering happens in the local index, at the
@@ -7,29 +12,101 @@ client's end. A network can change its label space while it runs: see `retuning`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.algebra.box import NormalForm
-from weft.errors import LocalProtocolError
+from weft.algebra.relate import as_form
+from weft.errors import LocalProtocolError, WeftError
 from weft.index.base import AnyEvent
-from weft.interest.heard_labels import HeardLabels
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.label_set import LabelSet
 from weft.kernels.arrays import Ints
+from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.cell_table import Cells
+from weft.routing.dls.incoming import HeardLabels
+from weft.routing.dls.items import LabelSet
+from weft.routing.dls.label_sides import Corners, LabelSides, cells_of, is_sound, labels_in, labels_of
 from weft.routing.dls.outgoing import LabelsTold, joined
-from weft.routing.dls.overlap import LabelOverlap
 from weft.routing.dls.retuning import LabelInterface, RetunedTable
-from weft.routing.dls.space import cells_of, is_sound, labels_in, labels_of
+from weft.routing.dls.space import LabelSpace
+from weft.routing.dls.structure import CountingFilter, FilterShape
 from weft.routing.item_codec import LabelItems
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, WantedItem
-from weft.space.label_space import LabelSpace
+from weft.space.grid import CellBoxes
+
+_MOST_LABELS = 4_096  # of a set that is compared; a larger one meets every advertisement
+_MOST_COMPARED = 1 << 22  # labels times boxes times attributes
+_AT_ONCE = 1 << 16  # of these
+
+
+class _Advertisement:
+    """An advertisement's boxes of cells in each space in which labels are compared, computed on demand."""
+
+    def __init__(self, form: NormalForm) -> None:
+        self._form = form
+        self._boxes: dict[int, tuple[LabelSpace, tuple[CellBoxes, ...]]] = {}
+
+    def boxes(self, side: int, sides: LabelSides) -> tuple[CellBoxes, ...]:
+        """The boxes in each application of a space."""
+        space = sides.spaces[side]
+        assert space is not None
+        if side not in self._boxes or self._boxes[side][0] is not space:
+            self._boxes[side] = space, tuple(grid.boxes(self._form) for grid in space.grids)
+        for other, old in enumerate(sides.spaces):
+            if old is None:
+                self._boxes.pop(other, None)  # that space is gone, and so is what was computed for it
+        return self._boxes[side][1]
+
+    def meets(self, corners: Corners, sides: LabelSides) -> bool:
+        """Whether it has a cell in the given boxes."""
+        if not self._form:
+            return False
+        boxes = self.boxes(corners.side, sides)[corners.application]
+        if len(corners.lows) * boxes.lows.size > _MOST_COMPARED:
+            return True  # not disproved
+        together = max(1, _AT_ONCE // boxes.lows.size)
+        for at in range(0, len(corners.lows), together):
+            lows, highs = (each[at : at + together, None] for each in (corners.lows, corners.highs))
+            if ((lows <= boxes.highs) & (highs >= boxes.lows)).all(axis=2).any():
+                return True
+        return False
+
+
+class LabelOverlap:
+    """Whether a label set and an advertisement share a cell. `sides` returns the current spaces."""
+
+    def __init__(self, sides: Callable[[], LabelSides]) -> None:
+        self._sides = sides
+
+    def see(self, item: Item) -> list[Corners] | None:
+        """The boxes of cells of labels."""
+        try:
+            if isinstance(item, LabelSet) and len(item.labels) <= _MOST_LABELS:
+                return self._sides().corners(item.labels)
+            return None
+        except WeftError:
+            return None
+
+    def promise(self, advertisement: Item) -> _Advertisement | None:
+        """An advertisement's cells; None if it is too complex to compare."""
+        try:
+            if isinstance(advertisement, Filter | NormalForm):
+                schema = advertisement.schema if isinstance(advertisement, NormalForm) else None
+                return _Advertisement(as_form(advertisement, schema))
+        except WeftError:
+            pass
+        return None
+
+    def meets(self, item: object, advertisement: object) -> bool:
+        """Whether a cell may be in both."""
+        if not isinstance(item, list) or not isinstance(advertisement, _Advertisement):
+            return True
+        return any(advertisement.meets(corners, self._sides()) for corners in item)
+
 
 _RATE = 0.01
 
@@ -104,7 +181,7 @@ class DlsTable(RetunedTable):
         """Nothing told yet."""
         return LabelsTold(self._bundle, self.shape, self._rate)
 
-    def hold(self, wanted: WantedItem | NormalForm) -> Cells[Ints] | None:
+    def prepare(self, wanted: WantedItem | NormalForm) -> Cells[Ints] | None:
         """The labels of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint and not self.retuning:
@@ -119,18 +196,20 @@ class DlsTable(RetunedTable):
         labels = labels_of(wanted, self.sides)
         return None if labels is None else Cells(labels, wanted)
 
-    def receive(self, interface: LabelInterface, update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Any]:
+    def prepare_update(
+        self, interface: LabelInterface, update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, Any]:
         """The label sets of an update, and its notes."""
         self.understand(interface, update, news)
         return {item_id: Cells(labels_in([item])) for item_id, item in news.add.items()}
 
-    def meet(self, interface: LabelInterface) -> None:
+    def link_added(self, interface: LabelInterface) -> None:
         """Create a filter, or exact labels, for what the link will tell."""
         assert interface.link is not None
         self.incoming[interface.link] = HeardLabels(self.sides, self.shape, self._rate)
-        super().meet(interface)
+        super().link_added(interface)
 
-    def close(self, interface: LabelInterface) -> None:
+    def before_flush(self, interface: LabelInterface) -> None:
         """Add the switch of a filter to the update that needs it."""
         told = self.outgoing.get(interface)
         if told is not None:
@@ -139,11 +218,11 @@ class DlsTable(RetunedTable):
             if ledger.changed or told.labels.renewing:
                 ledger.notes += told.labels.notes(fresh=ledger.fresh or ledger.completing)
 
-    def silence(self, interface: LabelInterface) -> Job:
+    def link_removed(self, interface: LabelInterface) -> Job:
         """Forget what the link was told and what it told."""
         assert interface.link is not None
         del self.incoming[interface.link]
-        return super().silence(interface)
+        return super().link_removed(interface)
 
     # -- events -------------------------------------------------------------------------------------
 

@@ -23,8 +23,7 @@ from weft.merging.merged_set import MergedSet
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.filter_relation import Boxed, FilterRelation
-from weft.routing.covering.cover_node import CoverNode
-from weft.routing.covering.form_pairs import FormPairs
+from weft.routing.covering.structure import CoverNode, FormPairs
 from weft.routing.item_codec import ItemCodec
 
 MergedItem = MergeItem[Any]

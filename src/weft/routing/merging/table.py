@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.merging import MergeBudget
 from weft.merging.merge_parts import MergeChange
-from weft.routing.covering.cover_node import CoverNode
+from weft.routing.covering.structure import CoverNode
 from weft.routing.covering.table import CoveredTable
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
@@ -69,19 +69,19 @@ class MergingTable(CoveredTable[MergedItem]):
         """Remove the node, and mergers with it."""
         self.outgoing[interface].discard(node)
 
-    def listen(self, interface: MergedInterface) -> Job:
+    def tell_everything(self, interface: MergedInterface) -> Job:
         """The merged minimal cover of what the others want."""
         self.outgoing[interface] = MergedTold(
             self._forms, self.budget, self.lazy, self.codec.kinds[About.SUBSCRIPTIONS]
         )
-        return super().listen(interface)
+        return super().tell_everything(interface)
 
-    def silence(self, interface: MergedInterface) -> Job:
+    def link_removed(self, interface: MergedInterface) -> Job:
         """Remove the link's mergers, its forest, and its items."""
         self.outgoing.pop(interface, None)
-        return super().silence(interface)
+        return super().link_removed(interface)
 
-    def close(self, interface: MergedInterface) -> None:
+    def before_flush(self, interface: MergedInterface) -> None:
         """Merge what was added and removed since the last update."""
         told = self.outgoing.get(interface)
         if told is not None and told.changed:

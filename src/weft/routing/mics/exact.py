@@ -19,12 +19,12 @@ from weft.algebra.box import NormalForm
 from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.index.events import conformed
-from weft.interest.subscription_index import SubscriptionIndex
 from weft.kernels.arrays import Ints
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
 from weft.routing.mics.space import CurveSpaces
+from weft.routing.mics.subscription_index import SubscriptionIndex
 from weft.routing.table import ItemId, Link, Places, Routes
 from weft.space.content import ContentSpace
 from weft.space.range_sets import RangeSets

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.interest.curve_range import CurveRange
-from weft.interest.range_table import RangeTable
 from weft.kernels.arrays import Ints
+from weft.routing.mics.items import CurveRange
+from weft.routing.mics.structure import RangeTable
 from weft.routing.table import Item
 from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets

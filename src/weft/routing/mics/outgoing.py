@@ -7,11 +7,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import Note
-from weft.interest.range_table import RangeTable
 from weft.model.change import Change
+from weft.routing.dls.items import Note
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.space import Ranges
+from weft.routing.mics.structure import RangeTable
 from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets
 

@@ -16,10 +16,10 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form
 from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent
-from weft.interest.curve_range import CurveRange
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.model.schema import Schema
+from weft.routing.mics.items import CurveRange
 from weft.routing.table import Item
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid

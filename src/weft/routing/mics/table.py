@@ -16,7 +16,6 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form
 from weft.errors import LocalProtocolError, RemoteProtocolError, WeftError
 from weft.index.base import AnyEvent
-from weft.interest.curve_range import CurveRange
 from weft.kernels.steps import LAST
 from weft.language.ast import Filter
 from weft.model.change import Change
@@ -26,6 +25,7 @@ from weft.routing.interface import TableInterface
 from weft.routing.item_codec import RangeItems
 from weft.routing.jobs import Job
 from weft.routing.mics.incoming import RangesHeard
+from weft.routing.mics.items import CurveRange
 from weft.routing.mics.outgoing import RangesTold
 from weft.routing.mics.space import CurveSpaces, Ranges
 from weft.routing.model_hooks import unexpected
@@ -90,7 +90,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         """Nothing told yet."""
         return RangesTold(len(self.spaces), self.gap)
 
-    def hold(self, wanted: WantedItem | NormalForm) -> Cells[Ranges] | None:
+    def prepare(self, wanted: WantedItem | NormalForm) -> Cells[Ranges] | None:
         """The ranges of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint:
@@ -99,7 +99,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         ranges = self.spaces.ranges(wanted)
         return None if ranges is None else Cells(ranges)
 
-    def receive(
+    def prepare_update(
         self, interface: TableInterface[CurveRange, Cells[Ranges]], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, Cells[Ranges]]:
         """The ranges of an update."""
@@ -115,12 +115,12 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         range_ = RangeSet.of((item.start, item.end))
         return tuple(range_ if group == item.group else NOTHING for group in range(len(self.spaces)))
 
-    def meet(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> None:
+    def link_added(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> None:
         """Create a table for what the link will tell."""
         assert interface.link is not None
         self.incoming[interface.link] = RangesHeard(len(self.spaces))
 
-    def heed(
+    def apply_update(
         self,
         interface: TableInterface[CurveRange, Cells[Ranges]],
         update: Update,  # noqa: ARG002 - `news` suffices
@@ -131,11 +131,11 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         assert interface.link is not None
         self.incoming[interface.link].change(news.drop.values(), news.add.values())
 
-    def silence(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> Job:
+    def link_removed(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> Job:
         """Forget what the link was told and what it told."""
         assert interface.link is not None
         del self.incoming[interface.link]
-        return super().silence(interface)
+        return super().link_removed(interface)
 
     # -- events -------------------------------------------------------------------------------------
 

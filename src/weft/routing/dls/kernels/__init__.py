@@ -1,0 +1,1 @@
+"""Kernels of labels: codes, counts and counting filters."""

@@ -1,0 +1,1 @@
+"""Flooding: every event goes everywhere."""

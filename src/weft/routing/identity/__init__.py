@@ -1,0 +1,1 @@
+"""Identity-based routing: equal filters are told once."""

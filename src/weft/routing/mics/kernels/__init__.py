@@ -1,0 +1,1 @@
+"""Kernels of ranges on a curve."""

@@ -1,0 +1,1 @@
+"""Subsumption by negative space: a filter is not told if others together cover it."""

@@ -1,0 +1,1 @@
+"""Kernels of the tiles and rows of a negative space."""

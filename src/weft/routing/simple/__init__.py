@@ -1,0 +1,1 @@
+"""The simple model: every subscription is told to every neighbour."""

@@ -1,0 +1,83 @@
+"""What a user types: `weft ring serve`, `weft pub` and `weft sub` with general topics, ranges and partial match."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from server.test_ring import RingProgram
+from weft.cli.app import app
+
+WEFT = [sys.executable, "-m", "weft"]
+GENERAL = ["--topic", "kind", "--general", "sport=tennis,chess"]
+EVENTS = [
+    {"kind": "tennis"},
+    {"kind": "sport"},
+    {"kind": "golf"},
+    {"price": [30, 45]},
+    {"price": [10, 20]},
+    {"a": 10},
+    {"a": 10, "b": 1},
+]
+SUBSCRIPTIONS: dict[tuple[str, ...], list[dict[str, Any]]] = {
+    ("kind = 'sport'", *GENERAL): [{"kind": "tennis"}, {"kind": "sport"}],
+    ("kind = 'chess'", *GENERAL): [{"kind": "sport"}],
+    ("price > 40", "--ranges", "overlap"): [{"price.low": 30, "price.high": 45}],
+    ("price < 25", "--ranges", "covering"): [{"price.low": 10, "price.high": 20}],
+    ("a < 20 AND b > 5", "--partial"): [{"a": 10}],
+}
+
+
+@pytest.mark.parametrize("share", ["replication:2:1", pytest.param("partition:2:1", marks=pytest.mark.slow)])
+def test_general_topics_ranges_and_partial_match_on_a_ring_that_shares_its_load(tmp_path: Path, share: str) -> None:
+    options = [*GENERAL, "--share", share, "--interval", "price=0:100:10"]
+    first = RingProgram(tmp_path / "a", "", *options)
+    nodes = [first]
+    subscribers: list[subprocess.Popen[str]] = []
+    try:
+        nodes.append(RingProgram(tmp_path / "b", first.ring, *options))
+        events = tmp_path / "events.jsonl"
+        events.write_text("\n".join(map(json.dumps, EVENTS)))
+        for arguments, expected in SUBSCRIPTIONS.items():
+            count = str(3 * len(expected))
+            command = [*WEFT, "sub", *arguments, "--broker", nodes[1].clients, "--json", "--count", count]
+            subscribers.append(subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8"))
+        for _ in range(100):  # until the last of them is complete, and has got three rounds
+            if all(each.poll() is not None for each in subscribers):
+                break
+            publish = [*WEFT, "pub", str(events), "--range", "price", "--broker", first.clients]
+            subprocess.run(publish, check=True, capture_output=True, timeout=120)
+        for subscriber, expected in zip(subscribers, SUBSCRIPTIONS.values(), strict=True):
+            lines = subscriber.communicate(timeout=120)[0].splitlines()
+            got = [json.loads(line)["attributes"] for line in lines]
+            assert {json.dumps(each) for each in got} == {json.dumps(each) for each in expected}
+    finally:
+        for subscriber in subscribers:
+            subscriber.kill()
+            subscriber.wait()
+        for each in nodes:
+            each.end()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sub", "kind = 'a'", "--general", "a=b"), "belong together"),
+        (("sub", "x > 1", "--partial", "--ranges", "overlap"), "cannot be combined"),
+        (("sub", "kind = 'a'", "--topic", "kind", "--general", "a=,"), "write NAME=TOPIC,TOPIC"),
+        (("sub", "x > 1", "--ranges", "near"), "covering or overlap, not 'near'"),
+        (("ring", "serve", "--new-ring", "--memory", "--general", "a=b"), "name the topics' attribute, too"),
+        (("ring", "serve", "--new-ring", "--memory", "--topic", "k", "--general", "a=b", "--general", "b=a"), "cycle"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_with_what_to_do(arguments: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code != 0
+    told = f"{done.stderr} {done.exception}"
+    assert said in " ".join(told.replace("│", " ").split()), told

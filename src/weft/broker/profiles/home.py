@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weft.broker.profiles.notices import ProfileNotices
 
 _MOST_DURATION = 366 * 86_400 * 1_000_000  # microseconds
-ProfileKey = tuple[SessionId, str]  # a session and its id of a profile
+HomeKey = tuple[SessionId, str]  # a session and its id of a profile
 
 
 class ProfileStored(NamedTuple):
@@ -72,7 +72,7 @@ class HomeProfiles:
         self._out, self._limits, self._parse, self._counts = parts.out, parts.limits, parts.parse, parts.counts
         self._table, self._predicates = parts.profile_table, parts.predicates
         self._links, self._subscriptions, self._notices, self._refusal = links, subscriptions, notices, refusal
-        self._asked: dict[ProfileKey, ProfileRow] = {}  # as they were requested last
+        self._asked: dict[HomeKey, ProfileRow] = {}  # as they were requested last
         self._stored: dict[int, _Home] = {}  # by the ids of their rows
         self._ends: list[tuple[int, int, int]] = []  # a heap of expiries, with the ids and versions
         self._items = 0

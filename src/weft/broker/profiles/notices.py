@@ -172,9 +172,10 @@ class ProfileNotices:
         seat = query.sub.consumer_id
         assert seat is not None
         self._directory.add_query(seat, wanted, Meeting(query.sub.profiles))
-        concerned = {*self._directory.profiles_of(seat), *query.shown}
-        if concerned:
-            self.due.setdefault(seat, {}).update(dict.fromkeys(sorted(concerned), False))
+        met = self._directory.profiles_of(seat)
+        for identity in sorted({*met, *query.shown}):  # what lives, and is not met, has certainly been left
+            left = identity not in met and identity in self._current
+            self.due.setdefault(seat, {})[identity] = left
 
     def ended(self, sub: ClientSubscription) -> None:
         """A subscription is gone, and that is stored."""

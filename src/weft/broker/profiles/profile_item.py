@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from weft.errors import FilterError, RemoteProtocolError
-from weft.language.ast import And, AttributeRef, Compare, Filter, Operator, Truth, walk
+from weft.language.ast import And, AttributeRef, Compare, Filter, Operator, Truth, attributes
 from weft.language.constant import Constant
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
@@ -102,6 +102,6 @@ def read_profile(item: object) -> LivingProfile:
 
 def check_region(region: Filter) -> None:
     """Raise FilterError if a region uses the names that notices have."""
-    for each in walk(region):
-        if isinstance(each, AttributeRef) and each.name.startswith(ATTRIBUTE):
+    for name in sorted(attributes(region)):
+        if name.startswith(ATTRIBUTE):
             raise FilterError(f"attributes whose names begin with {ATTRIBUTE} are reserved; use another name")

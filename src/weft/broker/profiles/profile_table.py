@@ -12,7 +12,7 @@ from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.routing.adverts import Advertised
 from weft.routing.covering.table import CoveringTable
-from weft.routing.identity import IdentityTable
+from weft.routing.identity.table import IdentityTable
 from weft.routing.table import About, Item, Kept, Link, Tell, Update
 
 HeardProfiles = Callable[[Link, Iterable[Item], Iterable[Item]], None]  # gets what was dropped, and what was added

@@ -196,7 +196,7 @@ class Core:
         moves.departures.has_profiles = homes.concerns
         links.linked, links.bounced = moves.linked, moves.bounced
         operations = Operations(parts, links, clients, subscribing, revocation)
-        questions = Questions(parts, ingest, links, history, explainer, operations)
+        questions = Questions(parts, ingest, links, history, explainer, operations, notices)
         # turns
         asked, answers = (clients, subscribing, adverts, failed), (explainer, questions, history)
         self._dispatch = Dispatch(parts, ingest, delivery, *asked, *answers, links, moves, homes, self.status)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from inspect import signature
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 from weft.client.client import Client, Subscription, _Subscribed, connect
 from weft.client.connection import Reply, Waiter, run
@@ -29,11 +29,13 @@ from weft.protocol.questions import (
     AnyQuestion,
     AskItems,
     AskOrder,
+    AskProfiles,
     AskSessions,
     AskSubscriptions,
     ItemDirection,
     ItemFacts,
     OrderNode,
+    ProfileFacts,
     SessionFacts,
     SubscriptionFacts,
 )
@@ -191,6 +193,8 @@ class SyncClient(_Blocking[Client]):
         run(self._twin.advertise(filter), timeout)
 
     unadvertise = _blocking(Client.unadvertise)
+    publish_profile = _blocking(Client.publish_profile)
+    withdraw_profile = _blocking(Client.withdraw_profile)
 
     @_documented(Client.subscribe)
     def subscribe(  # noqa: PLR0913 - the options of a subscription
@@ -202,10 +206,11 @@ class SyncClient(_Blocking[Client]):
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        profiles: Literal["covering", "overlap"] | None = None,
     ) -> SyncSubscription:
         """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
-        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, ordered=ordered, lag=lag)
-        return SyncSubscription(twin)
+        options: dict[str, Any] = {"since": since, "ordered": ordered, "lag": lag, "profiles": profiles}
+        return SyncSubscription(self._twin.subscribe(filter, name=name, shared=shared, **options))
 
     @_documented(Client.explain)
     def explain(self, event: Publishable, *, timeout: float | None = None) -> Explanation:
@@ -227,6 +232,11 @@ class SyncClient(_Blocking[Client]):
             yield from pages.events(self._engine.request(request).wait(None))
 
     ask = _blocking(Client.ask)
+
+    @_documented(Client.profiles)
+    def profiles(self, session: str = "", *, broker: str = "") -> Iterator[ProfileFacts]:
+        """It blocks once for a page."""
+        return self._listed(AskProfiles(session), broker)
 
     @_documented(Client.sessions)
     def sessions(self, text: str = "", *, connected: bool | None = None, broker: str = "") -> Iterator[SessionFacts]:

@@ -41,7 +41,7 @@ from weft.routing.table import ClientId, Item, Link
 _TOGETHER = 256  # notices that are written in one turn
 _RETRY = 1_000_000  # microseconds after which notices are written again when the log was full
 QUERIES = ClientId("queries")
-_HERE = Link("")  # this broker, among the sources of a profile
+HERE = Link("")  # this broker, among the sources of a profile
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -92,7 +92,7 @@ class ProfileNotices:
 
     def published(self, gone: LivingProfile | None, came: LivingProfile | None) -> None:
         """A client of this broker has published, replaced or withdrawn a profile, and that is stored."""
-        self._change(_HERE, () if gone is None else (gone,), () if came is None else (came,))
+        self._change(HERE, () if gone is None else (gone,), () if came is None else (came,))
 
     def _heard(self, link: Link, gone: Iterable[Item], came: Iterable[Item]) -> None:
         """A neighbour has withdrawn and sent profiles."""
@@ -113,7 +113,7 @@ class ProfileNotices:
                     del self._known[profile.identity]
             changed[profile.identity] = None
         for identity in changed:
-            self._renew(identity, certain=source is _HERE)
+            self._renew(identity, certain=source is HERE)
 
     def _renew(self, identity: ProfileIdentity, certain: bool = False) -> None:
         """Find the version of a profile that counts, and whom that concerns."""
@@ -363,6 +363,10 @@ class ProfileNotices:
         """The profiles that this broker knows, in the versions that count; only this class changes them."""
         return self._current
 
+    def is_here(self, identity: ProfileIdentity) -> bool:
+        """Whether a client of this broker has published a profile."""
+        return any(each.has(HERE) for each in self._known.get(identity, {}).values())
+
     def shown_to(self, identity: ProfileIdentity) -> int:
         """To how many subscriptions of this broker a profile is shown."""
         return len(self._directory.queries_of(identity))
@@ -391,6 +395,9 @@ class _Sources:
 
     def add(self, source: Link) -> None:
         self._counts[source] = self._counts.get(source, 0) + 1
+
+    def has(self, source: Link) -> bool:
+        return source in self._counts
 
     def remove(self, source: Link) -> bool:
         """Remove one of a source; returns whether none is left."""

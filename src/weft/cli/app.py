@@ -25,6 +25,7 @@ from weft.cli.interest import interest
 from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
+from weft.cli.profiles import profiles
 from weft.cli.pub import pub
 from weft.cli.questions import relate, search, sessions, why
 from weft.cli.ring import app as ring
@@ -33,7 +34,7 @@ from weft.cli.shell import INTERRUPTED, Commands
 from weft.cli.status import status
 from weft.cli.stream import stream
 from weft.cli.sub import sub
-from weft.cli.subscription_sets import aggregate, profile, tune
+from weft.cli.subscription_sets import aggregate, demand, profile, tune
 from weft.cli.token import token
 from weft.kernels.compile_notice import listen
 
@@ -53,6 +54,7 @@ app.add_typer(log, name="log", help="Inspect and maintain the durable log of a b
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
+app.add_typer(profiles, name="profiles", help="List, withdraw and watch events that last: profiles of an area.")
 for command in (
     serve,
     gateway,
@@ -68,9 +70,10 @@ for command in (
     stream,
     aggregate,
     tune,
-    profile,
+    demand,
 ):
     app.command()(command)
+app.command("profile", hidden=True)(profile)
 for plugin in entry_points(group="weft.commands"):  # of packages beside this one: `weftlab` adds sim, bench and demo
     plugin.load()(app)
 

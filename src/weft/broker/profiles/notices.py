@@ -3,9 +3,9 @@
 Law: at rest, a subscription has been shown exactly the living profiles that it covers, or overlaps; each of them once
 in each version.
 
-A profile that two neighbours have sent is one, and of several versions the highest counts. Each broker ends a profile
-by the clock. Any other end is shown only while the query is complete: a broker that restarts may not yet know what its
-neighbours have shown already.
+A profile that two neighbours have sent is one, and of several versions the highest counts, even when it has ended:
+older ones may be dropped later. Each broker ends a profile by the clock. Any other end is shown only while the query is
+complete: a broker that restarts may not yet know what its neighbours have shown already.
 
 A notice is an event of its own for one subscription. It is stored in one group with the row that says what was shown,
 so that it is neither lost nor repeated.
@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple, cast
 
 import msgspec
+from msgspec import structs
 
 from weft.algebra.profile import Meeting, Profile
 from weft.broker.completion import Announcement
@@ -41,6 +43,8 @@ from weft.routing.table import ClientId, Item, Link
 _TOGETHER = 256  # notices that are written in one turn
 _RETRY = 1_000_000  # microseconds after which notices are written again when the log was full
 QUERIES = ClientId("queries")
+_SOON = 1_000  # microseconds between two looks at a clock that was set back, and runs slowly
+_ENDED = 0  # in place of an expiry: the end was shown, and the version is remembered
 HERE = Link("")  # this broker, among the sources of a profile
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -59,11 +63,19 @@ class ProfileQuery:
     withheld: set[ProfileIdentity] = field(default_factory=set)  # whose end is shown when the query is complete
 
 
+class EndProof(Enum):
+    """What is known of a profile that a subscription does not meet any more."""
+
+    OPEN = "it may be missing for a moment only"
+    CERTAIN = "its publisher is here, and has withdrawn it"
+    LEFT = "it lives, and the subscription has another filter"
+
+
 class NoticesWritten(NamedTuple):
     """Notices on their way into the log, in order, with what each subscription had been shown before."""
 
     changes: list[StateChange]
-    before: list[tuple[ProfileQuery, ProfileIdentity, ShownRow | None]]
+    before: list[tuple[ProfileQuery, ProfileIdentity, ShownRow | None, EndProof]]
 
 
 class ProfileNotices:
@@ -77,11 +89,13 @@ class ProfileNotices:
         self._schema = parts.profile_table.schema
         self._directory = Directory(self._schema)
         self._known: dict[ProfileIdentity, dict[int, _Sources]] = {}  # by identity and version
-        self._current: dict[ProfileIdentity, LivingProfile] = {}  # the highest versions, until they expire
+        self._highest: dict[ProfileIdentity, int] = {}  # versions that were known while some version was
+        self._current: dict[ProfileIdentity, LivingProfile] = {}  # the highest versions, until they end
+        self._remembered: dict[ProfileIdentity, set[SeatId]] = {}  # who has to remember a version that has ended
         self._ends: list[tuple[int, ProfileIdentity, int]] = []  # a heap of expiries, with the versions
         self.queries: dict[SeatId, ProfileQuery] = {}
-        # pairs to be compared with what was shown, and whether an end needs no confirmation
-        self.due: dict[SeatId, dict[ProfileIdentity, bool]] = {}
+        # pairs to be compared with what was shown
+        self.due: dict[SeatId, dict[ProfileIdentity, EndProof]] = {}
         self._full_until = 0  # monotonic
         self._wake_at = 0  # the log's time for which a timer runs
         self._items = 0
@@ -102,6 +116,7 @@ class ProfileNotices:
         changed: dict[ProfileIdentity, None] = {}
         for profile in came:
             versions = self._known.setdefault(profile.identity, {})
+            self._highest[profile.identity] = max(profile.version, self._highest.get(profile.identity, 0))
             versions.setdefault(profile.version, _Sources(profile)).add(source)
             changed[profile.identity] = None
         for profile in gone:
@@ -110,7 +125,9 @@ class ProfileNotices:
             if sources is not None and sources.remove(source):
                 del versions[profile.version]
                 if not versions:
-                    del self._known[profile.identity]
+                    del self._known[profile.identity], self._highest[profile.identity]
+                    for seat in self._remembered.get(profile.identity, ()):
+                        self.due.setdefault(seat, {})[profile.identity] = EndProof.CERTAIN
             changed[profile.identity] = None
         for identity in changed:
             self._renew(identity, certain=source is HERE)
@@ -119,7 +136,7 @@ class ProfileNotices:
         """Find the version of a profile that counts, and whom that concerns."""
         versions = self._known.get(identity)
         latest = None if not versions else versions[max(versions)].profile
-        if latest is not None and latest.expires <= self._journal.at:
+        if latest is not None and (latest.expires <= self._journal.at or latest.version < self._highest[identity]):
             latest = None
         before = self._current.get(identity)
         if before is latest or (before is not None and latest is not None and before.version == latest.version):
@@ -135,7 +152,10 @@ class ProfileNotices:
             concerned |= self._directory.queries_of(identity)
         for seat in concerned:
             due = self.due.setdefault(cast("SeatId", seat), {})
-            due[identity] = certain or due.get(identity, False)
+            if certain:
+                due[identity] = EndProof.CERTAIN
+            else:
+                due.setdefault(identity, EndProof.OPEN)
 
     # -- queries --------------------------------------------------------------------------------------
 
@@ -173,9 +193,9 @@ class ProfileNotices:
         assert seat is not None
         self._directory.add_query(seat, wanted, Meeting(query.sub.profiles))
         met = self._directory.profiles_of(seat)
-        for identity in sorted({*met, *query.shown}):  # what lives, and is not met, has certainly been left
+        for identity in sorted({*met, *query.shown}):
             left = identity not in met and identity in self._current
-            self.due.setdefault(seat, {})[identity] = left
+            self.due.setdefault(seat, {})[identity] = EndProof.LEFT if left else EndProof.OPEN
 
     def ended(self, sub: ClientSubscription) -> None:
         """A subscription is gone, and that is stored."""
@@ -186,6 +206,8 @@ class ProfileNotices:
         assert seat is not None
         del self.queries[seat]
         self.due.pop(seat, None)
+        for seats in self._remembered.values():
+            seats.discard(seat)
         self._directory.discard_query(seat)
         self._links.tell(self._table.advertise(QUERIES, {}, (query.item,)), PROFILE_TABLE)
         self._journal.write.changes += [Remove(ShownRow, (seat, row.profile)) for row in query.shown.values()]
@@ -201,7 +223,7 @@ class ProfileNotices:
         if query.withheld:
             due = self.due.setdefault(seat, {})
             for identity in sorted(query.withheld):
-                due.setdefault(identity, False)
+                due.setdefault(identity, EndProof.OPEN)
             query.withheld.clear()
 
     # -- restart --------------------------------------------------------------------------------------
@@ -220,6 +242,7 @@ class ProfileNotices:
                 self._journal.write.changes.append(Remove(ShownRow, (row.seat, row.profile)))
             else:
                 known.shown[row.source, row.name] = row
+                self._remember(known, (row.source, row.name))
         return found
 
     def restored(self, wanted: dict[SubId, Filter]) -> None:
@@ -246,7 +269,7 @@ class ProfileNotices:
         """Have a timer run when the log's time is `at`, as far as its clock runs evenly."""
         if at not in (self._wake_at, NEVER):
             self._wake_at = at
-            self._timers.add(now.monotonic + max(1, at - self._journal.at), self._woken)
+            self._timers.add(now.monotonic + max(_SOON, at - self._journal.at), self._woken)
 
     def _woken(self, _: Now) -> None:
         self._wake_at = 0  # the turn ends what has expired, and sets the next timer
@@ -266,9 +289,9 @@ class ProfileNotices:
             query, due = self.queries.get(seat), self.due[seat]
             met = self._directory.profiles_of(seat)
             for identity in [*islice(due, _TOGETHER - len(copies))]:
-                certain = due.pop(identity)
+                proof = due.pop(identity)
                 if query is not None:
-                    copies += self._notices(query, identity, identity in met, certain, written)
+                    copies += self._notices(query, identity, identity in met, proof, written)
             if not due:
                 del self.due[seat]
             if len(copies) >= _TOGETHER:
@@ -276,49 +299,84 @@ class ProfileNotices:
         if copies:
             write_copies(self._journal, copies)
             self._journal.write.notices.append(written)
+        else:  # what is remembered, or forgotten: nobody waits for it
+            self._journal.write.changes += written.changes
 
     def _notices(
-        self, query: ProfileQuery, identity: ProfileIdentity, meets: bool, certain: bool, written: NoticesWritten
+        self, query: ProfileQuery, identity: ProfileIdentity, meets: bool, proof: EndProof, written: NoticesWritten
     ) -> list[CopiedEvent]:
-        """What a subscription has to be shown of one profile now; `certain` if its end, if any, needs no confirmation.
+        """What a subscription has to be shown of one profile now.
 
-        1. A profile that it meets, and has not been shown in this version, appears or changes.
-        2. One that it was shown and does not meet any more, or only in a lower version, ends: if it has expired, or its
-           publisher is here, or the query is complete. Otherwise that is withheld.
-        3. If a lower version is all that is left, it appears after that.
+        1. A profile that it meets, and has not been shown in this version or a higher one, appears or changes.
+        2. One that it was shown and does not meet any more, ends: if it has expired, or its publisher is here, or the
+           query is complete. Otherwise that is withheld.
+        3. A version that has ended is remembered until no version of the profile is known any more.
         """
         shown, current = query.shown.get(identity), self._current[identity] if meets else None
         query.withheld.discard(identity)
-        if current is not None and (shown is None or shown.version <= current.version):
-            if shown is not None and shown.version == current.version:
-                return []
+        ended = shown is not None and shown.expires == _ENDED
+        if current is not None and (shown is None or shown.version < current.version):
             seat = query.sub.consumer_id
             assert seat is not None
             row = ShownRow(seat, identity_hash(identity), *identity, current.version, current.expires)
-            change = "appeared" if shown is None else "changed"
-            return [self._notice(query, identity, change, "", row, current, shown, written)]
-        if shown is None:
+            change = "appeared" if shown is None or ended else "changed"
+            return [self._notice(query, identity, (change, "", proof), row, current, shown, written)]
+        if shown is None or (current is not None and shown.version == current.version and not ended):
+            return []
+        if ended:
+            if identity not in self._known:
+                self._keep(query, identity, None, proof, written)
             return []
         expired = shown.expires <= self._journal.at
-        if not (expired or certain or query.complete):
+        if not expired and proof is EndProof.OPEN and not query.complete:
             query.withheld.add(identity)
             return []
-        reason = "expired" if expired else "left" if identity in self._current else "withdrawn"
-        ended = [self._notice(query, identity, "ended", reason, None, None, shown, written)]
-        return ended + self._notices(query, identity, meets, certain, written)
+        left = not expired and (proof is EndProof.LEFT or identity in self._current)
+        reason = "expired" if expired else "left" if left else "withdrawn"
+        kept = structs.replace(shown, expires=_ENDED) if identity in self._known and not left else None
+        return [self._notice(query, identity, ("ended", reason, proof), kept, None, shown, written)]
+
+    def _keep(
+        self,
+        query: ProfileQuery,
+        identity: ProfileIdentity,
+        row: ShownRow | None,
+        proof: EndProof,
+        written: NoticesWritten,
+    ) -> None:
+        """Record what a subscription has been shown of a profile."""
+        before = query.shown.get(identity)
+        written.before.append((query, identity, before, proof))
+        if row is not None:
+            query.shown[identity] = row
+            written.changes.append(Put(row))
+        elif before is not None:
+            del query.shown[identity]
+            written.changes.append(Remove(ShownRow, (before.seat, before.profile)))
+        self._remember(query, identity)
+
+    def _remember(self, query: ProfileQuery, identity: ProfileIdentity) -> None:
+        seat, row = query.sub.consumer_id, query.shown.get(identity)
+        assert seat is not None
+        if row is not None and row.expires == _ENDED:
+            self._remembered.setdefault(identity, set()).add(seat)
+        elif (seats := self._remembered.get(identity)) is not None:
+            seats.discard(seat)
+            if not seats:
+                del self._remembered[identity]
 
     def _notice(  # noqa: PLR0913, PLR0917 - all that a notice says
         self,
         query: ProfileQuery,
         identity: ProfileIdentity,
-        change: str,
-        reason: str,
+        what: tuple[str, str, EndProof],
         row: ShownRow | None,
         profile: LivingProfile | None,
         before: ShownRow | None,
         written: NoticesWritten,
     ) -> CopiedEvent:
-        about = row or before
+        change, reason, proof = what
+        about = before if change == "ended" else row
         assert about is not None
         attributes: dict[str, object] = {
             f"{ATTRIBUTE}.change": change,
@@ -331,13 +389,7 @@ class ProfileNotices:
             attributes[f"{ATTRIBUTE}.reason"] = reason
         if profile is not None:
             attributes[f"{ATTRIBUTE}.region"] = str(profile.region)
-        written.before.append((query, identity, before))
-        if row is None:
-            del query.shown[identity]
-            written.changes.append(Remove(ShownRow, (about.seat, about.profile)))
-        else:
-            query.shown[identity] = row
-            written.changes.append(Put(row))
+        self._keep(query, identity, row, proof, written)
         self._counts[f"profiles {change}"] += 1
         payload = b"" if profile is None else profile.payload
         return CopiedEvent((-query.session.id, 0, 0), (query.sub,), _encode(Head(attributes)), payload)
@@ -346,15 +398,16 @@ class ProfileNotices:
         """The log is full: the same pairs are compared again later."""
         self._full_until = now.monotonic + _RETRY
         self._timers.add(self._full_until, lambda _: None)
-        for query, identity, before in reversed(written.before):
+        for query, identity, before, proof in reversed(written.before):
             if before is None:
                 query.shown.pop(identity, None)
             else:
                 query.shown[identity] = before
+            self._remember(query, identity)
             seat = query.sub.consumer_id
             assert seat is not None
             if seat in self.queries:
-                self.due.setdefault(seat, {})[identity] = True
+                self.due.setdefault(seat, {})[identity] = proof
 
     # -- contents -------------------------------------------------------------------------------------
 
@@ -378,7 +431,7 @@ class ProfileNotices:
             assert query.sub.consumer_id == seat
             wanted = {each: self._current[each].version for each in self._directory.profiles_of(seat)}
             due = self.due.get(seat, {})
-            shown = {each: row.version for each, row in query.shown.items()}
+            shown = {each: row.version for each, row in query.shown.items() if row.expires != _ENDED}
             for identity in wanted.keys() | shown.keys():
                 same = wanted.get(identity) == shown.get(identity)
                 assert same or identity in due or identity in query.withheld, "a subscription was shown other profiles"

@@ -35,6 +35,7 @@ from weft.broker.links.neighbour import (
     TableExchange,
     stored_role,
 )
+from weft.broker.profiles.profile_table import ProfileTable
 from weft.broker.rules import Access
 from weft.broker.sessions import Connection, Sessions
 from weft.errors import AccessError, EventError, LocalProtocolError, RemoteProtocolError
@@ -773,6 +774,8 @@ class Links:
             rows = receiver.take_rows()
             exchange.learnt(frame.message)
             if exchange.number and frame.message.resynced:
+                if exchange.has_all and isinstance(exchange.table, ProfileTable):
+                    self.tell(exchange.table.confirm(neighbour.peer), exchange.number)
                 self.all_due()  # others may wait for it
             elif frame.message.resynced and not neighbour.synced:
                 neighbour.step(LinkInput.RESYNCED)

@@ -12,7 +12,14 @@ project = "Weft"
 author = "The Weft authors"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "plain_docstrings"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "plain_docstrings",
+    "reference_tables",
+]
 exclude_patterns = ["pictures"]
 nitpicky = False  # annotations name types that have no page of their own
 
@@ -29,6 +36,12 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 180
 add_module_names = False
 toc_object_entries_show_parents = "hide"
+
+# A copied example can be pasted: prompts and outputs stay behind.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+copybutton_copy_empty_lines = False
 
 html_theme = "furo"
 html_title = f"Weft {version}"

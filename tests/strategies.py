@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from weft.language.ast import (
+    ELEMENT,
     AttributeRef,
     Between,
     Call,
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -27,7 +29,9 @@ from weft.language.ast import (
     conjunction,
     disjunction,
 )
+from weft.language.cidr import CIDR
 from weft.language.constant import Constant
+from weft.language.grammar import parse_element_test
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
 from weft.model.value import MICROS_MAX, MICROS_MIN, Type, Value
@@ -177,7 +181,16 @@ def list_tests(left: AttributeRef = A) -> list[Filter]:
     """HAS of every type, ANY and ALL; some of the values are in the lists together."""
     tests: list[Filter] = [Has(left, constants(value)) for value in ("a", "ab", "b", 1, 1.5, True, DAY)]
     some = (("a", "b"), ("a", 1), (1, 2, "zz"), ("a", "ab", "b"))
-    return tests + [Has(left, constants(*values), every) for values in some for every in (False, True)]
+    tests += [Has(left, constants(*values), every) for values in some for every in (False, True)]
+    return tests + [HasElement(left, parse_element_test(text)) for text in ELEMENT_TESTS]
+
+
+ELEMENT_TESTS = (
+    *("LIKE 'a%'", "LIKE '%b'", "NOT LIKE 'a%'", "LIKE '%a%' AND NOT LIKE '%b'", "ILIKE 'A%'", "LIKE '_b'"),
+    *("> 1", "BETWEEN 1 AND 1.5", ">= 1 AND < 2", "< 1 OR >= 2", "> 1 AND < 1", "IN (1, 'a')", "!= 'a'"),
+    *("(IN ('a', 'ab')) IS NOT TRUE", "IS NOT NULL", "= TRUE OR LIKE 'ab%'", "NOT > 1", "cidr('10.0.0.0/8')"),
+    *("> TIMESTAMP '2000-01-01'", "(LIKE 'a%') IS NULL", "LIKE 'a%' OR LIKE '%b' OR > 1"),
+)
 
 
 def events() -> list[dict[str, Any]]:
@@ -329,6 +342,21 @@ def likes(draw: st.DrawFn) -> Like:
     return Like(AttributeRef(draw(names)), "".join(signs), escape, draw(st.booleans()))
 
 
+def element_trees() -> st.SearchStrategy[Filter]:
+    """Random tests of elements, with constants at the edges of the language."""
+    element = st.just(ELEMENT)
+    several = st.lists(typed_constants, min_size=1, max_size=4).map(tuple)
+    leaves = st.one_of(
+        st.builds(Compare, element, st.sampled_from(Operator), typed_constants),
+        st.builds(Between, element, typed_constants, typed_constants),
+        st.builds(In, element, several),
+        st.just(Is(ELEMENT, None)),
+        likes().map(lambda like: Like(ELEMENT, like.pattern, like.escape, like.ignore_case)),
+        st.just(Call(CIDR, ELEMENT, (Constant.of("10.0.0.0/8"),))),
+    )
+    return _grow(leaves, 3)
+
+
 def trees(size: int = 8) -> st.SearchStrategy[Filter]:
     """Random trees of every node type, with names and constants at the edges of the language."""
     left = names.map(AttributeRef)
@@ -341,6 +369,7 @@ def trees(size: int = 8) -> st.SearchStrategy[Filter]:
         st.builds(Between, left, typed_constants, typed_constants),
         st.builds(In, left, several),
         st.builds(Has, left, several, st.booleans()),
+        st.builds(HasElement, left, element_trees()),
         likes(),
         st.builds(Call, st.just(AMONG), left, several),
         st.builds(Call, st.just(KINDS), left, concepts),

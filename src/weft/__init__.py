@@ -35,6 +35,7 @@ True
 #   client    clients: a session without sockets, and the faces for asyncio and threads
 #   server    a broker as a process: sockets, clocks, threads, settings, security
 #   gateway   HTTP for every language: an ordinary client with doors for CloudEvents
+#   console   web pages around the gateway: operate a network, and see why it does what it does
 #   models    routing models compared on a user's own data
 #   pipeline  matching from files to files, for any engine and on one machine
 #   spark     tables of events against tables of subscriptions, through PySpark

@@ -1,8 +1,8 @@
 """Compilation of the kernels ahead of time. Every kernel is compiled for the arrays that the library passes to it; what
 is already compiled is only loaded.
 
-`python -m weft.warm` is run by `make setup`: the kernels are called as the library calls them, on a few events and
-subscriptions, and the compiler's cache keeps them.
+`weft warm` does it, and `make setup` runs it as `python -m weft.warm`: the kernels are called as the library calls
+them, on a few events and subscriptions, and the compiler's cache keeps them.
 """
 
 from __future__ import annotations
@@ -135,9 +135,14 @@ def _spaces() -> None:
         repr(one.saturated)
 
 
+def main(quiet: bool = False) -> int:
+    """Compile all kernels and report it on standard output; returns the exit code: 1 if some could not be compiled."""
+    left = warm((lambda _: None) if quiet else (lambda what: print(f"compiling kernels: {what}", flush=True)))
+    if left or not quiet:
+        lines = (f"{len(KERNELS)} kernels, {compiled_here()} compiled now", *(f"not compiled: {each}" for each in left))
+        print(*lines, sep="\n")
+    return int(bool(left))
+
+
 if __name__ == "__main__":
-    left = warm(lambda what: print(f"compiling kernels: {what}", flush=True))
-    print(
-        f"{len(KERNELS)} kernels, {compiled_here()} compiled now", *(f"not compiled: {each}" for each in left), sep="\n"
-    )
-    sys.exit(bool(left))
+    sys.exit(main())

@@ -15,6 +15,7 @@ from weft import (
     TreeIndex,
     covers,
     equivalent,
+    is_empty,
     matches,
     normalize,
     overlaps,
@@ -23,10 +24,12 @@ from weft import (
     to_filter,
 )
 from weft.algebra.box import NormalForm
+from weft.algebra.element_sets import is_member, possible_truths
 from weft.index import ScanIndex
-from weft.language.ast import AttributeRef, Filter, Has, Is, Not, conjunction
+from weft.language.ast import AttributeRef, Filter, Has, HasElement, Is, Not, conjunction
 from weft.language.constant import Constant
-from weft.language.membership import Membership, member_values, membership, membership_name, possible_truths
+from weft.language.grammar import parse_element_test
+from weft.language.membership import Membership, element_test_name, member_values, membership, membership_name
 
 LISTS = [{}, *({"x": list(some)} for some in chain.from_iterable(combinations("abc", size) for size in range(4)))]
 SETS = [some for size in (1, 2, 3) for some in combinations("abc", size)]
@@ -35,6 +38,17 @@ TESTS: list[Filter] = [
     for some in SETS
     for every in ((False,) if len(some) == 1 else (False, True))
 ]
+ELEMENT_TESTS = (
+    "LIKE 'a%'",
+    "IN ('a', 'b')",
+    "> 'a'",
+    "BETWEEN 'a' AND 'b'",
+    "!= 'b'",
+    "IS NOT NULL",
+    "> 'c'",
+    "ILIKE 'A'",
+)
+TESTS += [HasElement(AttributeRef("x"), parse_element_test(text)) for text in ELEMENT_TESTS]
 SIGNED: list[Filter] = [*TESTS, *map(Not, TESTS), *(Not(Is(each, True)) for each in TESTS), Is(TESTS[0], None)]
 
 
@@ -62,33 +76,24 @@ def test_what_is_not_a_name_is_refused(said: str) -> None:
 
 
 def test_what_memberships_say_about_each_other_is_true() -> None:
-    names = {name: membership(name) for test in TESTS for name in [membership_name("x", test.values, test.every)]}  # type: ignore[attr-defined]
-    truths = {
-        name: [
-            None if "x" not in e else (said.keys <= keys(e) if said.every else bool(said.keys & keys(e))) for e in LISTS
-        ]
-        for name, said in names.items()
-    }
+    names = [membership_name("x", test.values, test.every) for test in TESTS if isinstance(test, Has)]
+    names += [element_test_name("x", text) for text in ELEMENT_TESTS]
+    truths = {name: [is_member(name, event) for event in LISTS] for name in names}
     some = [frozenset(each) for size in (1, 2) for each in combinations((True, False, None), size)]
     for name, other in product(names, repeat=2):
         for allowed in some:
             real = {truths[name][at] for at in range(len(LISTS)) if truths[other][at] in allowed}
             assert real <= possible_truths(name, {other: allowed})
     rng = np.random.default_rng(1)
-    every = [*names]
     for _ in range(2_000):
-        given = {every[at]: some[int(rng.integers(len(some)))] for at in rng.integers(len(every), size=3).tolist()}
-        name = every[int(rng.integers(len(every)))]
+        given = {names[at]: some[int(rng.integers(len(some)))] for at in rng.integers(len(names), size=3).tolist()}
+        name = names[int(rng.integers(len(names)))]
         real = {
             truths[name][at]
             for at in range(len(LISTS))
             if all(truths[o][at] in allowed for o, allowed in given.items())
         }
         assert real <= possible_truths(name, given)
-
-
-def keys(event: dict[str, list[str]]) -> set[str]:
-    return {"s" + each for each in event["x"]}
 
 
 def test_covers_and_overlaps_are_sound_and_know_subsets() -> None:
@@ -99,6 +104,35 @@ def test_covers_and_overlaps_are_sound_and_know_subsets() -> None:
         if isinstance(one, Has) and isinstance(other, Has):
             assert covers(one, other) == inside, (str(one), str(other))
             assert covers(Not(one), Not(other)) == (where(Not(other)) <= where(Not(one))), (str(one), str(other))
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("x HAS LIKE 'a%'", "x HAS 'ab'"),
+        ("x HAS LIKE 'a%'", "x HAS ALL ('ab', 'c')"),
+        ("x HAS LIKE 'a%'", "x HAS LIKE 'ab%' AND y > 5"),
+        ("x HAS > 5", "x HAS (>= 6 AND < 7)"),
+        ("x HAS (> 5 OR LIKE '%a')", "x HAS LIKE '%ba'"),
+        ("x HAS IS NOT NULL", "x HAS != 'a'"),
+        ("x NOT HAS > 7", "x NOT HAS > 5"),
+        ("x NOT HAS ANY (8, 9)", "x NOT HAS > 5"),
+        ("x NOT HAS ALL (8, 'a')", "x NOT HAS > 5"),
+        ("x HAS ANY ('a', 'b')", "x HAS ANY ('a', 'b', 'c') AND x NOT HAS >= 'c'"),
+        ("x HAS cidr('10.0.0.0/8')", "x HAS cidr('10.1.0.0/16')"),
+    ],
+)
+def test_a_test_of_elements_covers_what_its_set_covers(wide: str, narrow: str) -> None:
+    assert covers(wide, narrow)
+    assert not covers(narrow, wide)
+
+
+def test_a_test_that_no_element_passes_matches_nothing() -> None:
+    assert is_empty("x HAS (> 5 AND < 3)")
+    assert not is_empty("x NOT HAS (> 5 AND < 3)")
+    assert equivalent("x HAS (> 5 AND < 9)", "x HAS (< 9 AND NOT <= 5)")
+    assert equivalent("x HAS IN ('a', 'b')", "x HAS ANY ('b', 'a')")
+    assert not equivalent("x HAS > 5 AND x HAS < 9", "x HAS (> 5 AND < 9)")
 
 
 def test_what_is_subtracted_or_written_again_is_right() -> None:

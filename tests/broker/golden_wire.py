@@ -48,6 +48,7 @@ from weft.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Whence,
+    Whereabouts,
     WithdrawProfile,
 )
 from weft.protocol.questions import AskSessions, AskSubscriptions, AskSummary, AskTrace, SearchEvents, encode_body
@@ -484,6 +485,29 @@ def moved() -> list[Recorder]:
     return [*pair.ends.values()]
 
 
+def abandoned() -> list[Recorder]:
+    """A session that goes on without its broker, which is away, and gets the rest when that is back."""
+    names = (("a", 1001), ("b", 2001))
+    pair = Pair(*(Recorder(name=each, log_id=f"log of {each}", draws=draws) for each, draws in names))
+    pair.do("a", "attach b peer")
+    pair.do("b", "attach a peer")
+    pair.dial("a", "b", "w1")
+    pair.hello("a", "s", versions=(2, 4))
+    pair.say("a", "s", subscribe(1, "x > 5"))
+    pair.hello("b", "p")
+    pair.say("b", "p", Publish.of(1, {"x": 6}, b"late"))
+    pair.cut("w1")
+    pair.do("b", "connect s2")
+    hello = Hello(versions=(4, 4), session="s", epoch=2 << 16, pub_epoch=1)
+    pair.say("b", "s2", hello, Whereabouts(SessionId(1001), "a", (), 1 << 16, 0))
+    pair.wait(1)
+    pair.say("b", "s2", subscribe(1, "x > 5"))
+    pair.say("b", "p", Publish.of(2, {"x": 7}, b"soon"))
+    pair.dial("b", "a", "w2")
+    pair.wait(6)
+    return [*pair.ends.values()]
+
+
 def lists() -> list[Recorder]:
     """Lists in events, and filters with HAS, which cross a link once both sides have said that they know them."""
     pair = _pair()
@@ -542,6 +566,9 @@ def record(directory: Path) -> None:
     stored().save(wire / "stored.txt", COMMENT.replace("code of commit 69c4c04", "first code of version 3"))
     history().save(wire / "history.txt", COMMENT.replace("commit 69c4c04", "the version that added it"))
     questions().save(wire / "questions.txt", COMMENT.replace("commit 69c4c04", "the version that added them"))
+    for each in abandoned():
+        comment = COMMENT.replace("commit 69c4c04", "the version that added it")
+        each.save(wire / f"abandoned-{each.broker.name}.txt", comment)
     for each in moved():
         comment = COMMENT.replace("commit 69c4c04", "the version that added it")
         each.save(wire / f"moved-{each.broker.name}.txt", comment)

@@ -22,7 +22,7 @@ from weft.protocol.messages import (
     SubNumber,
     Subscribe,
     Welcome,
-    Whence,
+    Whereabouts,
     next_epoch,
 )
 from weft.protocol.move_messages import tokens_of
@@ -50,6 +50,7 @@ class Mover:
         self.network, self.name, self.home = network, name, home
         self.epoch, self.published, self.numbers = 0, 0, count(1)
         self.connection, self.id = "", SessionId(0)
+        self.welcome: Welcome | None = None
         self.shown: list[bytes] = []  # payloads, as an application sees them
         self.done: set[tuple[str, int]] = set()  # under which numbers it has processed them
         self.hints: list[str] = []
@@ -59,14 +60,16 @@ class Mover:
         network.settle()
         self.look()
 
-    def greet(self, broker: str, *, whence: bool = True, **fields: Any) -> str:
+    def greet(self, broker: str, *, whence: bool = True, abandon: int | None = None, **fields: Any) -> str:
         """Say hello to a broker, on a new connection."""
         self.epoch = next_epoch(self.epoch)
         connection = f"{self.name}-{next(self.numbers)}"
         versions = (MOVES, MOVES) if self.id and whence else (2, MOVES)
-        messages: list[Any] = [Hello(versions=versions, session=self.name, epoch=self.epoch, pub_epoch=1, **fields)]
+        numbers = {"epoch": self.epoch, "pub_epoch": 1 if self.welcome is None else self.welcome.pub_epoch}
+        messages: list[Any] = [Hello(versions=versions, session=self.name, **numbers, **fields)]
         if self.id and whence:
-            messages.append(Whence(self.id, self.home, tuple(self.hints)))
+            assert self.welcome is not None
+            messages.append(Whereabouts(self.id, self.home, tuple(self.hints), self.welcome.epoch, abandon))
         self.network[broker].connect(connection)
         self.pending = connection, broker
         self.hints = [broker, *(each for each in self.hints if each != broker)]
@@ -110,6 +113,7 @@ class Mover:
         if not self.connection:
             return
         messages = self.network[self.home].messages(self.connection)
+        assert self.welcome is not None
         log = self.welcome.log_id
         for message in messages[self.read :]:
             if isinstance(message, Deliver):

@@ -81,6 +81,7 @@ from weft.protocol.messages import (
     Unsubscribe,
     Welcome,
     Whence,
+    Whereabouts,
     pack,
 )
 from weft.protocol.questions import AskTrace, OperationDone, encode_body
@@ -92,6 +93,7 @@ Q, ONE = QueueNumber(3), SubNumber(1)
 CLIENT: list[ClientMessage] = [
     Hello(session="s", epoch=4, credentials=b"secret", fingerprint="ab"),
     Whence(SessionId(5), "north", ("south", "east")),
+    Whereabouts(SessionId(7), "a", ("b",), 3, 500),
     NewEpoch(2),
     Publish.of(1, {"x": 1.5, "y": "text"}, b"body", "text/plain", 10),
     Subscribe(ONE, "x > 5", Q, since=Offset(4), share="work"),

@@ -97,10 +97,10 @@ def test_a_broker_that_does_not_answer_is_named_after_a_while() -> None:
     network = Network("a", "b", "c").chain()
     subscribed(network, "c", "s", "x > 5")
     ask(network["a"], {"x": 7})
-    arrive = network._arrive
-    network._arrive = lambda end, data: None if end.broker == "c" else arrive(end, data)  # it hears nothing
+    arrive = network.arrive
+    network.arrive = lambda end, data: None if end.broker == "c" else arrive(end, data)  # it hears nothing
     network.settle()
-    network._arrive = arrive
+    network.arrive = arrive
     assert answers(network["a"]) == []
     network["a"].wait(LATE)
     network.settle()

@@ -16,6 +16,7 @@ from weft.protocol.messages import Bye, Gap
 from weft.protocol.move_messages import (
     AnyMove,
     MoveChunk,
+    MoveClaim,
     MoveDone,
     MovedQueue,
     MovedSession,
@@ -52,6 +53,7 @@ class Stage:
         self.network.settle()
         self.kept_back, self.held = kept_back, list[tuple[str, LinkRelay]]()
         self.posted: list[AnyMove] = []
+        self.claimed = 0  # the epoch under which b claims the session, if it has gone on without a
         for name, node in self.network.brokers.items():
             self._intercept(name, node)
 
@@ -96,6 +98,8 @@ class Stage:
             self.deliver(name, decode_move(relay.body), relay.source)
 
     def state(self, name: str) -> MoveState:
+        if self.network[name].core._moves.arrivals.claim(self.reader.id, self.claimed) is not None:
+            return MoveState.CLAIMING
         return self.network[name].core._moves.state(self.reader.id)
 
     def rows(self, name: str) -> Any:
@@ -119,7 +123,8 @@ class Stage:
                 break
         self.writer.publish(x=3)
         settle(self.network, self.reader, self.writer, rounds=2)
-        assert self.reader.shown == [b"p 1", b"p 2", b"p 3"][: len(self.reader.shown)]
+        shown = sorted(self.reader.shown) if self.claimed else self.reader.shown  # what is claimed comes late
+        assert shown == [b"p 1", b"p 2", b"p 3"][: len(shown)]
         assert len(self.reader.shown) == self.writer.published
         states = {name: self.state(name) for name in "ambc"}
         assert states == {"a": MoveState.NONE, "m": MoveState.NONE, "b": MoveState.HOME, "c": MoveState.NONE}
@@ -146,6 +151,16 @@ def staged(state: MoveState) -> tuple[Stage, str]:
             return Stage(MoveChunk).move(), "b"
         case MoveState.HOME:
             return Stage(MoveFlush).move(), "a"
+        case MoveState.CLAIMING:
+            stage = Stage(MoveFlush).move()
+            claimed = stage.reader.epoch
+            stage.kept_back = MoveFlush, MoveEnd
+            stage.reader.greet("b", abandon=0)
+            stage.network.wait(1_000)
+            settle(stage.network, stage.reader, stage.writer, rounds=1)
+            assert stage.network["b"].core._moves.arrivals.claim(stage.reader.id, claimed) is not None
+            stage.claimed = claimed
+            return stage, "b"
     raise AssertionError(state)
 
 
@@ -167,6 +182,7 @@ def forged(kind: type[AnyMove], session: SessionId, epoch: int) -> AnyMove:
         MoveElsewhere: MoveElsewhere(session, epoch, "c"),
         MoveRefused: MoveRefused(session, epoch, "epoch", "no", epoch),
         MoveUnknown: MoveUnknown(session, epoch),
+        MoveClaim: MoveClaim(session, epoch),
     }
     return examples[kind]
 
@@ -193,7 +209,7 @@ IGNORED = [cell for cell, reaction in REACTIONS.items() if reaction in (Reaction
 @pytest.mark.parametrize(("kind", "state"), IGNORED, ids=name_of)
 def test_a_message_that_comes_too_late_or_twice_is_ignored(kind: type[AnyMove], state: MoveState) -> None:
     stage, name = staged(state)
-    epoch = stage.reader.epoch
+    epoch = stage.claimed or stage.reader.epoch
     source = "b" if name == "a" else "a"
     rows, posted = stage.rows(name), len(stage.posted)
     stage.deliver(name, forged(kind, stage.reader.id, epoch), source)

@@ -221,3 +221,23 @@ def test_a_session_travels_in_many_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(got) == len({*got}), "none twice"
     assert len(got) == 4 * (3 + 2 + 1) - 9 + 4 * 3
     assert len(node.core._sessions.by_name["r"].subs) == 3
+
+
+def test_an_invited_broker_that_does_not_take_a_session_says_so_and_it_may_be_changed() -> None:
+    network = network_of("a", "m", "b")
+    reader = Mover(network, "r", "a")
+    reader.subscribe(1, "TRUE")
+    reader.subscribe(2, "x > 1")
+    settle(network, reader)
+    network["b"].core._moves.arrivals._limits = ClientLimits(subscriptions=1)
+    network["a"].call(lambda now: network["a"].core.invite("r", "b", "weft://b", now))
+    settle(network, reader)
+    session = network["a"].core._sessions.by_name["r"]
+    assert network["a"].core.counts["moves not taken"] == 1
+    assert not session.is_moving
+    assert not network["a"].log.restore().moves
+    assert "r" not in network["b"].core._sessions.by_name
+    reader.subscribe(3, "x > 2")
+    settle(network, reader)
+    assert len(session.subs) == 3, "it is not refused as moving"
+    network.check()

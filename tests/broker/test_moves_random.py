@@ -134,7 +134,7 @@ class World:
             at = next(at for at, each in enumerate(network.in_flight) if each[0] == end)
             data = network.in_flight[at][1]
             del network.in_flight[at]
-            network._arrive(end, data)
+            network.arrive(end, data)
 
     def step(self) -> None:
         rng, network = self.rng, self.network

@@ -399,6 +399,9 @@ def test_the_order_of_subscriptions_is_walked_level_by_level() -> None:
     (below,) = answer(node, AskOrder(top.node)).rows
     (last,) = answer(node, AskOrder(below.node)).rows
     assert (below.filter, last.filter, last.children) == ("x > 5", "x > 9", 0)
+    for _ in range(3):  # others look at the order, too
+        pages(node, AskOrder())
+        assert answer(node, AskOrder(top.node)).rows == (below,)
     pages(node, AskOrder())
     gone = reply(node, AskOrder(top.node))
     assert isinstance(gone, Failed)

@@ -239,7 +239,7 @@ def test_check_recognises_the_form_of_a_filter(tmp_path):
     file = tmp_path / "filters.jsonl"
     file.write_text('{"filter": {"x": ["a"]}, "id": "one"}\n{"x": [{"cidr": "10.0.0.0/8"}]}\n', encoding="utf-8")
     read = read_filter_file(str(file), bytes, Predicates())
-    assert [str(each.filter) for each in read.read] == ["x HAS 'a'", "cidr(x, '10.0.0.0/8')"]
+    assert [str(each.filter) for each in read.read] == ["x HAS 'a'", "x HAS cidr('10.0.0.0/8')"]
 
 
 def test_check_shows_the_caret_and_the_hint_as_they_are():

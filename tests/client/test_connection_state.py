@@ -65,6 +65,12 @@ def test_a_client_logs_what_happens_to_it_and_says_it_in_errors(caplog):
     assert any("lost its connection" in line for line in said)
 
 
+def test_a_client_that_never_connects_raises_and_logs_nothing(caplog):
+    with pytest.raises(ConnectError, match="no broker at"), weft.connect_sync("weft://127.0.0.1:1", timeout=60):
+        pass
+    assert not [record for record in caplog.records if record.name == "weft.client"]
+
+
 def test_a_client_may_be_awaited_and_an_event_received_with_a_time_out():
     async def main():
         async with weft.testing.broker() as broker:

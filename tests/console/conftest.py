@@ -1,4 +1,4 @@
-"""One browser for all tests of pages: $WEFT_BROWSER, or a Chromium of the system."""
+"""One browser for the tests of a file: $WEFT_BROWSER, or a Chromium of the system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def find_browser() -> str | None:
     return os.environ.get("WEFT_BROWSER") or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright keeps an event loop in this thread, which others must not find
 def browser():
     path = find_browser()
     if path is None:

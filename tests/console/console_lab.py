@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
+
+from weft.broker.limits import ClientLimits
+from weft.server.config import BrokerConfig, LinkConfig
+from weft.testing import LocalBroker, broker
 
 PATIENCE = 60_000  # milliseconds; a busy machine is slow
 
@@ -66,3 +72,57 @@ def opened(browser: Any, address: str, path: str = "/", *, width: int = 1280, he
 def api(local: Any, **options: Any) -> httpx.Client:
     """What pages ask, as a client of its own."""
     return httpx.Client(base_url=f"{local.gateway}/api/v1", timeout=60, trust_env=False, **options)
+
+
+# Texts that would be markup, formulas, other orders of writing, or paths, if anything took them for more than texts.
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "=cmd|' /C calc'!A0",
+    "\u202emoc.elpmaxe\u202c",
+    "a/b?c#d%2e..",
+    "zero\u200bwidth",
+    "${alert(1)}",
+]
+
+
+@contextmanager
+def network() -> Iterator[LocalBroker]:
+    """Two brokers, north with a gateway and south, with sessions, subscriptions, events and dead letters."""
+    south_config = BrokerConfig(name="south", links={"north": LinkConfig()})
+    with broker(config=south_config) as south, ExitStack() as clients:
+        links = {"south": LinkConfig(address=south.address)}
+        north_config = BrokerConfig(name="north", links=links, limits=ClientLimits(failures=1))
+        north = clients.enter_context(broker(config=north_config, gateway=True))
+        alerts = clients.enter_context(north.connect_sync(name="alerts"))
+        clients.enter_context(alerts.subscribe("magnitude >= 5"))
+        clients.enter_context(alerts.subscribe("place LIKE 'Chi%' AND depth < 70"))
+        other = clients.enter_context(south.connect_sync(name="distant"))
+        clients.enter_context(other.subscribe("magnitude >= 6 AND depth < 100"))
+        keeper = clients.enter_context(north.connect_sync())
+        with keeper.subscribe("magnitude >= 7", name="keeper"):
+            pass  # it stays, and falls behind
+        with keeper.subscribe(f"place = '{HOSTILE[0]}'", name=HOSTILE[1]):
+            pass
+        with keeper.subscribe("type = 'x'", name=HOSTILE[3]):
+            pass
+        for _ in range(200):  # until the link is up and knows what it is to know
+            if all(each.links and each.links[0].synced for each in keeper.overlay()) and len(keeper.overlay()) == 2:
+                break
+        places = ["Chile", "Chiba", "Peru", *HOSTILE]
+        keeper.publish_many(
+            {
+                "magnitude": n / 10,
+                "depth": 10 * (n % 15),
+                "place": places[n % len(places)],
+                "id": str(n),
+                "source": "lab",
+            }
+            for n in range(90)
+        )
+        with keeper.subscribe("magnitude < 0.2", name="failing", since=0) as failing:
+            for _ in range(2):
+                next(failing).nack("no such place")
+            while len(keeper.dead_letters.list("failing")) < 2:
+                pass
+        yield north

@@ -104,6 +104,7 @@ def test_the_address_leads_to_a_page_and_back(local, tab):
 def test_the_command_box_takes_a_filter_with_keys_only(local, tab):
     page = tab(local, "/").page
     page.keyboard.press("Control+k")
+    page.locator("#command:focus").wait_for()
     page.keyboard.type("magnitude >= 5")
     page.get_by_role("option", name="Open in the workbench").wait_for()
     page.keyboard.press("Enter")

@@ -15,7 +15,7 @@ import pytest
 from gateway.gateway_lab import BATCH, CLOUD, JSON, PATIENCE, event, http, publish, stream
 from weft.errors import BrokerError
 from weft.gateway.process import GatewayOptions, running_gateway
-from weft.server.config import GatewayConfig
+from weft.server.config import BrokerConfig, GatewayConfig, LinkConfig
 from weft.server.log_lines import LogLines
 from weft.testing import broker
 
@@ -261,7 +261,7 @@ def test_a_stream_that_begins_while_the_last_of_its_kind_ends_is_alive():
 
     async def test(local, web):
         async with local.connect() as python:
-            client = PrincipalClient(python, "", None)
+            client = PrincipalClient(python, "", None, patience=0)
             readers = [StreamReader("text/event-stream") for _ in range(20)]
             feeds = [await client.feed("n > 0", readers[0])]
             for before, reader in itertools.pairwise(readers):
@@ -298,6 +298,76 @@ def test_a_stream_survives_a_restart_of_the_broker(tmp_path):
                 assert [each["n"] for each in found] == [n, n + 1]
 
     asyncio.run(main())
+
+
+@asynccontextmanager
+async def two_brokers(tmp_path):
+    """Two linked brokers, and a gateway at the first one."""
+    ends = LinkConfig("")
+    async with broker(tmp_path / "a", config=BrokerConfig(name="a", links={"b": ends})) as a:
+        there = BrokerConfig(name="b", links={"a": LinkConfig(a.address)})
+        async with broker(config=there) as b, gateway_of(a) as web, b.connect() as far:
+            while not all(each.synced for each in (await far.overlay())[0].links):
+                await asyncio.sleep(0.01)
+            yield a, far, web
+
+
+def test_a_reader_that_comes_back_soon_has_missed_nothing_of_other_brokers(tmp_path):
+    async def main():
+        async with two_brokers(tmp_path) as (_, far, web):
+            async with stream(web, "/events?where=n>0") as live:
+                await far.publish_many([{"n": 1}, {"n": 2}])
+                assert await live.numbers(2) == [1, 2]
+            await far.publish_many([{"n": 3}, {"n": 4}])
+            last = {"last-event-id": live.last_id}
+            async with stream(web, "/events?where=n>0", wait="", headers=last) as live:
+                assert await live.numbers(2) == [3, 4]
+
+    asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
+
+
+def test_a_reader_that_comes_back_too_late_is_told_of_a_gap(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.gateway.clients.MOST_LINGERING", 0)
+
+    async def main():
+        async with two_brokers(tmp_path) as (_, far, web):
+            async with stream(web, "/events?where=n>0") as live:
+                await far.publish({"n": 1})
+                assert await live.numbers(1) == [1]
+            async with stream(web, "/events?where=n>1"):  # the first one has ended now, and the broker forgets it
+                while "n > 0" in [each.text async for each in far.items("a", direction="received")]:
+                    await asyncio.sleep(0.01)
+                await far.publish({"n": 1})
+            last = {"last-event-id": live.last_id}
+            async with stream(web, "/events?where=n>0", wait="", headers=last) as again:
+                found = await again.next()
+                assert (found["event"], found["data"]["from"], found["data"]["to"]) == ("gap", live.last_id, None)
+                await again.until("complete")
+                await far.publish({"n": 5})
+                assert await again.numbers(1) == [5]
+
+    asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
+
+
+def test_a_stream_whose_broker_was_away_says_that_events_of_others_may_be_missing(tmp_path):
+    async def main():
+        async with two_brokers(tmp_path) as (a, far, web), stream(web, "/events?where=n>0") as live:
+            await far.publish({"n": 1})
+            assert await live.numbers(1) == [1]
+            first = live.last_id
+            await asyncio.to_thread(a.stop)
+            await far.publish({"n": 2})
+            await asyncio.to_thread(a.start)
+            found = await live.next()
+            while "event" not in found:  # the neighbour may have kept the second event
+                found = await live.next()
+            assert (found["event"], found["data"]["from"]) == ("gap", first)
+            await live.until("complete")
+            await far.publish({"n": 3})
+            while (n := (await live.numbers(1))[0]) != 3:
+                assert n == 2
+
+    asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
 
 
 def test_a_slow_reader_is_told_how_many_events_it_lost():
@@ -508,6 +578,31 @@ def test_subscriptions_are_known_after_a_restart_of_the_gateway():
                 assert (await pulled(web))[0] == [2]
 
     asyncio.run(main())
+
+
+def test_a_subscription_that_nobody_reads_expires_and_one_that_is_read_does_not():
+    async def main():
+        async with broker() as local:
+            async with gateway_of(local) as web:
+                for name in ("short", "long"):
+                    config = {"expires": 1 if name == "short" else 10**6, "ordered": False}
+                    made = await web.put(f"/subscriptions/{name}", json={"config": config})
+                    assert made.status_code == 201, made.text
+                    assert made.json()["config"] == {"ordered": False, "expires": config["expires"], "lag": 0}
+                again = await web.put("/subscriptions/long", json={"config": {"ordered": False}})
+                assert again.status_code == 422
+                assert "config cannot change" in again.json()["detail"]
+                found = (await web.get("/subscriptions")).json()["subscriptions"]
+                assert [each["id"] for each in found] == ["long", "short"]
+                await publish(web, event(1))
+                assert (await web.post("/subscriptions/short/pull", json={"wait": 20})).json() == [event(1)]
+            async with gateway_of(local) as web:  # a new process: it learns from the broker when they expire
+                assert (await web.get("/subscriptions/long")).json()["config"] == {"ordered": False, "expires": 10**6}
+                while (await web.get("/subscriptions/short")).status_code != 404:
+                    await asyncio.sleep(0.2)
+                assert (await web.post("/subscriptions/long/pull", json={"wait": 20})).json() == [event(1)]
+
+    asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
 
 
 def test_a_filter_that_is_too_long_to_be_read_back_is_sent_again():

@@ -136,3 +136,9 @@ def test_a_numba_without_the_private_methods_uses_its_own_cache(monkeypatch: pyt
     assert type(kernel._cache) is compiler.FunctionCache
     assert kernel(4) == 8
     assert compiler.uncached() == []
+
+
+def test_a_program_that_listens_to_nothing_is_told_once_that_kernels_are_compiled():
+    program = "from weft.kernels.compile_notice import compiling\ncompiling()\ncompiling()\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.count("compiling kernels, once on this machine") == 1

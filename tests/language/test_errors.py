@@ -198,10 +198,57 @@ strings go in single quotes: 'rock'
 
 tags HAS ('a', 'b')
 ---
-expected a value, ANY or ALL after HAS at column 10
+expected a value, a test, ANY or ALL after HAS at column 10
   tags HAS ('a', 'b')
            ^
-several values: HAS ANY ('a', 'b') or HAS ALL ('a', 'b')
+several values: HAS ANY ('a', 'b') or HAS ALL ('a', 'b'); several tests: HAS (> 5 AND < 9)
+
+sizes HAS (size > 5)
+---
+inside HAS, the elements are compared with constants at column 12
+  sizes HAS (size > 5)
+             ^^^^
+tests inside HAS begin with an operator: HAS (> 5 AND < 9), HAS LIKE 'a%'
+
+sizes HAS > limit
+---
+inside HAS, the elements are compared with constants at column 13
+  sizes HAS > limit
+              ^^^^^
+tests inside HAS begin with an operator: HAS (> 5 AND < 9), HAS LIKE 'a%'
+
+sizes HAS NOT > 5
+---
+expected BETWEEN, IN, LIKE or ILIKE after NOT at column 15
+  sizes HAS NOT > 5
+                ^
+put other conditions in parentheses: HAS (NOT > 5); or write x NOT HAS ...
+
+flags HAS IS TRUE
+---
+expected NULL or NOT NULL after HAS IS at column 14
+  flags HAS IS TRUE
+               ^^^^
+for bools write HAS TRUE or HAS FALSE
+
+flags HAS (IS TRUE)
+---
+an element is not a condition; write = TRUE at column 19
+  flags HAS (IS TRUE)
+                    ^
+
+sizes HAS (> 5 OR TRUE)
+---
+a test inside HAS compares the elements of the list with constants at column 23
+  sizes HAS (> 5 OR TRUE)
+                        ^
+
+kinds HAS is_a('vehicle')
+---
+is_a cannot be called inside HAS at column 11
+  kinds HAS is_a('vehicle')
+            ^^^^
+only cidr, time_like can
 
 tags HAS ANY ()
 ---

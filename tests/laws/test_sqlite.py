@@ -19,12 +19,14 @@ import pytest
 
 from strategies import EXAMPLES, SMILE
 from weft.language.ast import (
+    ELEMENT,
     And,
     AttributeRef,
     Between,
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -108,7 +110,7 @@ def some_pattern(random: Random) -> tuple[str, str | None]:
 def some_test(random: Random) -> Filter:
     left = AttributeRef(random.choice(NAMES))
     first = some_constant(random)
-    match random.randrange(14):
+    match random.randrange(16):
         case 0:
             return Truth(random.choice((True, False, None)))
         case 1:
@@ -127,7 +129,30 @@ def some_test(random: Random) -> Filter:
             return Has(
                 left, (first, *(some_constant(random) for _ in range(random.randrange(3)))), random.random() < 0.3
             )
+        case 13 | 14:
+            return HasElement(left, some_element_test(random, 2))
     return Like(left, *some_pattern(random), random.random() < 0.5)
+
+
+def some_element_test(random: Random, depth: int) -> Filter:
+    first = some_constant(random)
+    match random.randrange(9 if depth else 6):
+        case 0 | 1:
+            return Compare(ELEMENT, random.choice(list(Operator)), first)
+        case 2:
+            return Between(ELEMENT, first, some_constant(random, first))
+        case 3:
+            return In(ELEMENT, (first, *(some_constant(random, first) for _ in range(random.randrange(4)))))
+        case 4:
+            return Is(ELEMENT, None)
+        case 6:
+            return Not(some_element_test(random, depth - 1))
+        case 7:
+            return Is(some_element_test(random, depth - 1), random.choice((True, False, None)))
+        case 8:
+            parts = [some_element_test(random, depth - 1) for _ in range(2)]
+            return random.choice((conjunction, disjunction))(*parts)
+    return Like(ELEMENT, *some_pattern(random), random.random() < 0.5)
 
 
 def some_filter(random: Random, depth: int) -> Filter:
@@ -146,6 +171,11 @@ def some_filter(random: Random, depth: int) -> Filter:
 # -- SQL --------------------------------------------------------------------------------------------
 
 
+def named(left: AttributeRef) -> str:
+    """What the columns of an attribute begin with; those of an element are in a table of their own."""
+    return "e" if left == ELEMENT else left.name
+
+
 class Sql:
     """A filter as an SQL expression; its constants are parameters, in the order of the text."""
 
@@ -157,7 +187,7 @@ class Sql:
         return "?"
 
     def compare(self, left: AttributeRef, operator: str, constant: Constant) -> str:
-        return f"({left.name}_{LINE_OF[constant.type]} {operator} {self.constant(constant)})"
+        return f"({named(left)}_{LINE_OF[constant.type]} {operator} {self.constant(constant)})"
 
     def element(self, name: str, constant: Constant) -> str:
         column = f"e_{LINE_OF[constant.type]}"
@@ -171,34 +201,39 @@ class Sql:
             case AttributeRef(name):
                 return f"{name}_bool"
             case Compare(left, operator, AttributeRef(right)):
-                return f"COALESCE({', '.join(f'{left.name}_{line} {operator} {right}_{line}' for line in LINES)})"
+                return f"COALESCE({', '.join(f'{named(left)}_{line} {operator} {right}_{line}' for line in LINES)})"
             case Compare(left, operator, Constant() as right):
                 return self.compare(left, str(operator), right)
             case Between(left, low, high) if LINE_OF[low.type] == LINE_OF[high.type]:
-                column = f"{left.name}_{LINE_OF[low.type]}"
+                column = f"{named(left)}_{LINE_OF[low.type]}"
                 return f"({column} BETWEEN {self.constant(low)} AND {self.constant(high)})"
             case Between(left, low, high):
                 return f"({self.compare(left, '>=', low)} AND {self.compare(left, '<=', high)})"
             case In(left, values) if len({LINE_OF[value.type] for value in values}) == 1:
-                column = f"{left.name}_{LINE_OF[values[0].type]}"
+                column = f"{named(left)}_{LINE_OF[values[0].type]}"
                 return f"({column} IN ({', '.join(map(self.constant, values))}))"
             case In(left, values):
                 return f"({' OR '.join(self.compare(left, '=', value) for value in values)})"
             case Has(left, values, every):
-                there = " AND ".join(f"{left.name}_{line} IS NULL" for line in LINES)
+                there = " AND ".join(f"{named(left)}_{line} IS NULL" for line in LINES)
                 tests = (" AND " if every else " OR ").join(self.element(left.name, value) for value in values)
-                return f"(CASE WHEN {there} AND {left.name}_list IS NULL THEN NULL ELSE {tests} END)"
+                return f"(CASE WHEN {there} AND {named(left)}_list IS NULL THEN NULL ELSE {tests} END)"
+            case HasElement(left, test):
+                there = " AND ".join(f"{named(left)}_{line} IS NULL" for line in LINES)
+                passes = self.render(test)
+                some = f"EXISTS (SELECT 1 FROM element WHERE event = n AND name = '{left.name}' AND {passes})"
+                return f"(CASE WHEN {there} AND {named(left)}_list IS NULL THEN NULL ELSE {some} END)"
             case Like(left, pattern, escape, True):
                 self.parameters.append(folded(pattern, escape))
-                return f"(casefold({left.name}_str) LIKE ? ESCAPE '{ESCAPE}')"
+                return f"(casefold({named(left)}_str) LIKE ? ESCAPE '{ESCAPE}')"
             case Like(left, pattern, escape):
                 self.parameters.append(pattern)
                 if escape is None:
-                    return f"({left.name}_str LIKE ?)"
+                    return f"({named(left)}_str LIKE ?)"
                 self.parameters.append(escape)
-                return f"({left.name}_str LIKE ? ESCAPE ?)"
-            case Is(AttributeRef(name), None):
-                return f"({' AND '.join(f'{name}_{line} IS NULL' for line in LINES)})"
+                return f"({named(left)}_str LIKE ? ESCAPE ?)"
+            case Is(AttributeRef() as left, None):
+                return f"({' AND '.join(f'{named(left)}_{line} IS NULL' for line in LINES)})"
             case Is(operand, value):
                 return f"({self.render(operand)} IS {({True: 'TRUE', False: 'FALSE', None: 'NULL'})[value]})"
             case Not(operand):
@@ -261,6 +296,7 @@ def table(events: list[dict[str, Any]]) -> sqlite3.Connection:
         for number, event in enumerate(events)
         for name in NAMES
         for each in (event.get(name) if is_list(event.get(name)) else [event.get(name)])
+        if any(cell is not None for cell in cells(each).values())  # NULL is not an element
     ]
     database.executemany(f"INSERT INTO element VALUES ({', '.join('?' * (2 + len(LINES)))})", elements)
     database.executemany(f"INSERT INTO event VALUES ({', '.join('?' * (len(columns) + 1))})", rows)
@@ -290,7 +326,7 @@ def nodes(root: Filter) -> Iterator[Filter]:
 @pytest.mark.parametrize("seed", range(2 if EXAMPLES == 1 else 4 * EXAMPLES))
 def test_sqlite_and_weft_agree_on_every_truth(seed: int) -> None:
     random = Random(seed)
-    filters = [some_filter(random, depth) for depth in (0, 1, 2, 3) for _ in range(70)]
+    filters = [some_filter(random, depth) for depth in (0, 1, 2, 3) for _ in range(90)]
     events: list[dict[str, Any]] = [{name: some_list(random) for name in NAMES} for _ in range(80)]
     events += [{}, *({"a": value, "b": value, "c": some_value(random)} for value in VALUES)]
     pairs = 0
@@ -308,9 +344,10 @@ def test_sqlite_and_weft_agree_on_every_truth(seed: int) -> None:
     assert pairs >= 20_000
     assert min(truths[known] for known in (True, False, None)) > pairs // 20
     kinds = Counter(type(node) for tree in filters for node in nodes(tree))
-    assert all(kinds[kind] > 10 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Has, Is, Not, And, Or)), (
-        kinds
-    )
+    assert all(
+        kinds[kind] > 10
+        for kind in (Truth, AttributeRef, Compare, Between, In, Like, Has, HasElement, Is, Not, And, Or)
+    ), kinds
     compared = Counter(
         node.right.type if isinstance(node.right, Constant) else AttributeRef
         for tree in filters

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from weft.broker.delivery_run import encode_all
 from weft.broker.effects import Outgoing, Relayed
 from weft.broker.limits import ClientLimits
 from weft.errors import ProtocolError
@@ -133,13 +134,13 @@ def run(**options: Any) -> tuple[list[bytes], BrokerNetwork]:
 def watched(patch: pytest.MonkeyPatch) -> list[Travelling]:
     """Whatever will arrive on links."""
     seen: list[Travelling] = []
-    arrive = BrokerNetwork._arrive
+    arrive = BrokerNetwork.arrive
 
     def watch(self: BrokerNetwork, end: LinkEnd, data: Travelling) -> None:
         seen.append(data)
         arrive(self, end, data)
 
-    patch.setattr(BrokerNetwork, "_arrive", watch)
+    patch.setattr(BrokerNetwork, "arrive", watch)
     return seen
 
 
@@ -255,7 +256,7 @@ def _counted_works(transport: Transport) -> set[tuple[str, BrokerWork]]:
 
 def test_brokers_that_never_stop_are_stopped() -> None:
     network = BrokerNetwork("a", "b").chain()
-    network._arrive = lambda end, data: network.in_flight.append((end, data))  # type: ignore[method-assign]
+    network.arrive = lambda end, data: network.in_flight.append((end, data))  # type: ignore[method-assign]
     network["a"].hello("s")
     network["a"].say("s", Subscribe(ONE, "x > 5"))
     with pytest.raises(ProtocolError, match="never stops"):
@@ -267,3 +268,18 @@ def test_a_hello_is_said_with_its_fields() -> None:
     broker.connect("c", "d")
     assert Pong(3) in broker.say("c", Hello(session="c"), Ping(3))
     assert broker.say("d") == []
+
+
+def test_what_is_sent_on_links_may_be_carried_by_somebody_else() -> None:
+    carried: list[tuple[LinkEnd, list[Outgoing] | None]] = []
+    network = BrokerNetwork("a", "b", carry=lambda end, messages: carried.append((end, messages)))
+    network.link("a", "b")
+    network["a"].hello("s")
+    network["a"].say("s", Subscribe(ONE, "x > 5"))
+    while carried or network.step():  # timers that are due
+        assert not network.in_flight
+        if carried:
+            end, messages = carried.pop(0)
+            network.arrive(end, None if messages is None else encode_all(messages))
+    assert Complete(ONE) in network["a"].messages("s")
+    network.check()

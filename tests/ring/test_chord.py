@@ -13,8 +13,8 @@ from ring.network import Network, check
 from strategies import EXAMPLES
 from weft.errors import LocalProtocolError
 from weft.ring.chord import ChordNode
-from weft.ring.identifiers import successor
-from weft.ring.messages import Joined, JoinFailed, OwnershipChanged
+from weft.ring.identifiers import IdSpace, Key, successor
+from weft.ring.messages import Joined, JoinFailed, NodeAddress, NodeRef, OwnershipChanged
 
 
 def ring_of(*ids: int, size: int = 64, successors: int = 4) -> Network:
@@ -57,7 +57,7 @@ def test_a_second_node_with_the_same_identifier_is_refused() -> None:
 
 def test_a_node_that_is_started_again_at_once_says_nothing_until_it_has_joined() -> None:
     network = ring_of(1, 9, 30)
-    again = ChordNode(network.space, "n9", 9)  # nobody has noticed that the former one is gone
+    again = ChordNode(network.space, "n9", 9, life=network.nodes["n9"].me.life)  # nobody can tell them apart
     network.nodes["n9"] = again
     network.perform(again, again.join("n1", network.now))
     assert ("n9", JoinFailed("the ring has not yet noticed that this node was started again")) in network.events
@@ -68,6 +68,13 @@ def test_a_node_that_is_started_again_at_once_says_nothing_until_it_has_joined()
     network.settle(4)
     assert again.successor.address == "n30"
     assert network.nodes["n1"].successor == again.me
+
+
+def test_a_successor_that_others_mention_in_a_former_life_is_known_in_its_latest() -> None:
+    node = ChordNode(IdSpace(64), "a", 5)
+    node.remember(NodeRef(Key(9), NodeAddress("b"), 2))
+    node.follow([NodeRef(Key(9), NodeAddress("b"), 1), NodeRef(Key(20), NodeAddress("c"), 1)])
+    assert node.successors == [NodeRef(Key(9), NodeAddress("b"), 2), NodeRef(Key(20), NodeAddress("c"), 1)]
 
 
 def test_a_node_joins_once() -> None:

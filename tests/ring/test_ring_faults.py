@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,8 +12,9 @@ from weft.index.scan import ScanIndex
 from weft.ring.chord import ANSWER, ChordNode, quiet_ring
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
+from weft.ring.key_copies import BATCH
 from weft.ring.key_mapping import KeyMapping
-from weft.ring.keys_in_hand import BATCH, NEXT_LIFE, Life
+from weft.ring.keys_in_hand import NEXT_LIFE, Life
 from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.messages import Ask, NodeAddress, Notify, RequestToken
 from weft.ring.rendezvous import RendezvousNode
@@ -299,6 +301,21 @@ def test_whoever_shares_the_load_knows_a_subscription_whose_number_was_used_befo
     network.run(8)
     network.check()
     assert sum(network.delivered.values()) == 48
+
+
+def test_a_node_that_was_started_again_does_not_examine_what_it_does_not_have() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90])[1]
+    owner = chord.successor
+    first, later = (Record(Key(80), RingSub("n10", number), "t", "TRUE", stamp=1) for number in (1, 2))
+    begin, more = Hold(RequestToken(1), 7, (first,), first=True), Hold(RequestToken(2), 7, (later,))
+
+    def answers(*messages: Hold) -> list[bool]:
+        node = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex), np.random.default_rng(1))
+        return [effect.message.ok for message in messages for effect in node.receive(owner, [message], 0)]
+
+    assert answers(begin, more) == [True, True]
+    assert answers(more) == [False], "what was held before is gone"
+    assert answers(begin, msgspec.structs.replace(more, epoch=8)) == [True, False]
 
 
 def test_a_record_whose_copy_fails_at_first_is_known_to_those_who_share_the_load() -> None:

@@ -226,5 +226,11 @@ TABLES: dict[str, Model] = {
     "negative, dynamic": Model(
         lambda: NegativeTable(limit=Limit(1, dynamic=True), local=ForestLocal(), space=SMALL, predicates=PREDICATES)
     ),
+    "covering, poset": Model(partial(CoveringTable, **KNOWN, structure="poset", refresh=True)),
+    "covering, poset, piece by piece": Model(partial(CoveringTable, **KNOWN, structure="poset", work=1)),
+    "covering, two tests": Model(partial(CoveringTable, **KNOWN, tests=2)),
+    "merging, by source": Model(partial(MergingTable, **KNOWN, scope="local", structure="poset")),
+    "merging, by sources": Model(partial(MergingTable, **KNOWN, scope="aggregate", lazy=True, work=1)),
+    "negative, never rebuilt": Model(partial(NegativeTable, **KNOWN, rebuild=False)),
     "naive": Model(partial(NaiveTable, **KNOWN)),
 }

@@ -21,6 +21,11 @@ TEXTS = (
     "a HAS 1 AND b = 'a'",
     "b HAS 'a' OR a HAS TRUE",
     "(a HAS 'zz') IS NULL OR b HAS 2",
+    "a HAS LIKE 'a%'",
+    "a HAS (>= 1 AND < 2)",
+    "a HAS (>= 1 AND < 1.5) AND b IS NULL",
+    "a NOT HAS LIKE '%b'",
+    "a HAS ((IN ('a', 1)) IS NOT TRUE)",
 )
 
 

@@ -1,8 +1,11 @@
-"""Brokers on a ring as processes under load: killed, stopped, paused and started again: `make chaos RING=1`.
+"""Brokers on a ring as processes under load: killed, stopped, paused, cut off and started again: `make chaos RING=1`.
 
 All are started at once. Every broker has a durable subscriber and a publisher, and one fault happens at a time, each in
 turn with time for its repair. In the end every event that a publisher was told is stored has reached every subscriber
 that wants it, once, and there is one ring.
+
+Between nodes everything passes a proxy, which cuts links: what is sent from one part of the ring to the other is not
+read, and arrives when the cut is over, or the connection ends with it.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+
+import msgspec
 
 import weft
 from free_ports import free_ports
 from weft.errors import WeftError
+from weft.protocol.codec import FrameReader
 from weft.server.ring_status import walk
 
 PATIENCE = 300.0  # seconds within which everything must have arrived after the last fault
@@ -31,16 +38,124 @@ class RingLossError(AssertionError):
     """A promise was broken."""
 
 
+class Link(asyncio.Protocol):
+    """One direction of a connection through the proxy."""
+
+    def __init__(self, links: Links, to: str) -> None:
+        self.links, self.to = links, to
+        self.sender = ""  # known with the first message
+        self.other: Link | None = None
+        self.transport: asyncio.Transport | None = None
+        self._frames = FrameReader(64 << 20)
+        self._waiting: list[bytes] = []
+        self._count = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if self.other is None:  # a node has dialled: dial the other one
+            self.links.all.add(self)
+            self._task = asyncio.ensure_future(self._dial())
+
+    async def _dial(self) -> None:
+        back = Link(self.links, self.to)
+        back.other = self
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: back, "127.0.0.1", self.links.bound[self.to])
+        except OSError:
+            self.close()
+            return
+        self.other = back
+        self.data_received(b"")
+
+    def data_received(self, data: bytes) -> None:
+        if self in self.links.all and not self.sender and data:
+            for frame in self._frames.feed(data):
+                self._count += 1
+                if self._count == 2:  # after the greeting
+                    self.sender = msgspec.msgpack.decode(frame)[0][1]
+        if data:
+            self._waiting.append(data)
+        if self.links.cuts(self.sender, self.to):
+            if self.transport is not None:
+                self.transport.pause_reading()
+        elif self.other is not None and self.other.transport is not None:
+            for each in self._waiting:
+                self.other.transport.write(each)
+            self._waiting.clear()
+
+    def resume(self, close: bool) -> None:
+        """The cut is over."""
+        if close:
+            self.close()
+        elif self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.data_received(b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End both directions."""
+        self.links.all.discard(self)
+        for each in (self, self.other):
+            if each is not None and each.transport is not None:
+                each.transport.close()
+
+
+class Links:
+    """A proxy in front of every node."""
+
+    def __init__(self, bound: dict[str, int]) -> None:
+        self.bound = bound  # where the nodes listen, by the address that others know
+        self.all: set[Link] = set()
+        self.part: set[str] = set()  # those that are cut off from the others
+        self._servers: list[asyncio.Server] = []
+
+    async def open(self) -> None:
+        """Listen for all of them."""
+        for address in self.bound:
+            port = int(address.rpartition(":")[2])
+            server = await asyncio.get_running_loop().create_server(
+                lambda address=address: Link(self, address), "127.0.0.1", port
+            )
+            self._servers.append(server)
+
+    def cuts(self, sender: str, to: str) -> bool:
+        """Whether nothing passes between two nodes."""
+        return bool(sender) and (sender in self.part) != (to in self.part)
+
+    def cut(self, part: set[str]) -> None:
+        """Cut some nodes off."""
+        self.part = part
+
+    def heal(self, close: bool) -> None:
+        """Let everything pass again; connections that were cut may end."""
+        cut = [link for link in self.all if self.cuts(link.sender, link.to)]
+        self.part = set()
+        for link in cut:
+            link.resume(close)
+
+    def close(self) -> None:
+        """End everything."""
+        for server in self._servers:
+            server.close()
+        for link in list(self.all):
+            link.close()
+
+
 class Node:
     """A broker on the ring, one process after another."""
 
-    def __init__(self, place: Path, number: int, clients: int, ring: int, first: int) -> None:
+    def __init__(self, place: Path, number: int, ports: Sequence[int], first: int) -> None:
+        clients, ring, bound = ports
         self.number, self.ring = number, f"127.0.0.1:{ring}"
         self.clients = f"weft://127.0.0.1:{clients}"
         begins = ["--new-ring"] if ring == first else ["--join", f"127.0.0.1:{first}"]
         self._command = [
             sys.executable, "-m", "weft", "ring", "serve", "--data", str(place / f"n{number}"), "--replicas", "3",
-            "--listen", self.clients, "--ring", self.ring, "--interval", "x=0:100:10", *begins,
+            "--listen", self.clients, "--ring", self.ring, "--ring-bind", f"127.0.0.1:{bound}",
+            "--interval", "x=0:100:10", *begins,
         ]  # fmt: skip
         self._log = place / f"n{number}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -112,8 +227,19 @@ async def whole(nodes: list[Node]) -> int:
     return found
 
 
-async def chaos(nodes: list[Node], seconds: float, rng: Random, pause: float) -> dict[str, int]:
+async def chaos(nodes: list[Node], bound: dict[str, int], seconds: float, rng: Random, pause: float) -> dict[str, int]:
     """Faults for so long, and then the verdict."""
+    links = Links(bound)
+    await links.open()
+    try:
+        return await _chaos(nodes, links, seconds, rng, pause)
+    finally:
+        links.close()
+
+
+async def _chaos(nodes: list[Node], links: Links, seconds: float, rng: Random, pause: float) -> dict[str, int]:
+    for node in nodes:
+        node.start()
     load = Load(nodes)
     counts: Counter[str] = Counter()
     await whole(nodes)
@@ -130,9 +256,14 @@ async def chaos(nodes: list[Node], seconds: float, rng: Random, pause: float) ->
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         node = rng.choice(nodes)
-        what = rng.choice(["kill", "stop", "pause"])
+        what = rng.choice(["kill", "stop", "pause", "cut"])
         counts[what] += 1
-        if what == "pause":
+        if what == "cut":
+            part = rng.sample(nodes, rng.randint(1, len(nodes) // 2))
+            links.cut({f"weft://{each.ring}" for each in part})
+            await asyncio.sleep(rng.choice([0.5, 3.0, 8.0]))
+            links.heal(close=rng.random() < 0.5)
+        elif what == "pause":
             node.send(signal.SIGSTOP)
             await asyncio.sleep(rng.choice([1.5, 4.0]))
             node.send(signal.SIGCONT)
@@ -160,13 +291,12 @@ async def chaos(nodes: list[Node], seconds: float, rng: Random, pause: float) ->
 
 def run_ring_chaos(seconds: float, seed: int, place: Path, count: int = 8, pause: float = 0.2) -> dict[str, int]:
     """Start the brokers at once, and run. Raises RingLossError."""
-    first = free_ports(2 * count)
-    ports = [*range(first, first + 2 * count)]
-    nodes = [Node(place, n, ports[2 * n], ports[2 * n + 1], ports[1]) for n in range(count)]
+    first = free_ports(3 * count)
+    ports = [*range(first, first + 3 * count)]
+    nodes = [Node(place, n, ports[3 * n : 3 * n + 3], ports[1]) for n in range(count)]
+    bound = {f"weft://127.0.0.1:{ports[3 * n + 1]}": ports[3 * n + 2] for n in range(count)}
     try:
-        for node in nodes:
-            node.start()
-        return asyncio.run(chaos(nodes, seconds, Random(seed), pause))
+        return asyncio.run(chaos(nodes, bound, seconds, Random(seed), pause))
     finally:
         for node in nodes:
             if node.process is not None and node.process.poll() is None:

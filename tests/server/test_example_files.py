@@ -87,3 +87,26 @@ def test_three_brokers_start_with_one_script(tmp_path):
         script.terminate()
         script.wait()
         script.stderr.close()
+
+
+def test_the_files_of_operation_name_metrics_and_settings_that_exist():
+    from weft.server.metrics import metrics_of
+    from weft.testing import broker
+
+    folder = EXAMPLES / "operations"
+    with broker() as local:
+        found = local.call(lambda node: metrics_of(node.core.status(1)))
+    known = {f"{each.name}_total" if each.type == "counter" else each.name for each in found} | {
+        "weft_http_refused_total"
+    }
+    for path in (folder / "alerts.yaml", folder / "grafana" / "weft.json"):
+        used = set(re.findall(r"\bweft_\w+", path.read_text(encoding="utf-8")))
+        assert used
+        assert used <= known, path
+    board = json.loads((folder / "grafana" / "weft.json").read_text(encoding="utf-8"))
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    config = load_config(folder / "weft.toml").config
+    assert config.gateway.listen == "0.0.0.0:9380"
+    compose = (folder / "compose.yaml").read_text(encoding="utf-8")
+    for mounted in re.findall(r"(\./[\w./]+):/", compose):
+        assert (folder / mounted).is_file(), mounted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import weft
+from free_ports import free_ports
 from server.test_ring import RingProgram
 from weft.cli.app import app
 
@@ -81,3 +84,37 @@ def test_options_that_make_no_sense_are_refused_with_what_to_do(arguments: tuple
     assert done.exit_code != 0
     told = f"{done.stderr} {done.exception}"
     assert said in " ".join(told.replace("│", " ").split()), told
+
+
+def test_what_status_counts_how_a_node_is_called_and_how_one_that_differs_ends() -> None:
+    port = free_ports()
+    serve = [*WEFT, "ring", "serve", "--memory", "--listen", "weft://127.0.0.1:0", "--interval"]
+    first = subprocess.Popen(
+        [*serve, "x=0:1000:20", "--ring", f"127.0.0.1:{port}", "--new-ring"], stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    try:
+        assert first.stderr is not None
+        clients = next(found[1] for line in first.stderr if (found := re.search(r" listening address=(\S+)", line)))
+        ring = f"127.0.0.1:{port}"
+        with weft.connect_sync(clients, timeout=60) as client, client.subscribe("x BETWEEN 100 AND 800") as wanted:
+            wanted.complete(timeout=60)
+            status = CliRunner().invoke(app, ["ring", "status", ring, "--json"])
+            (node,) = json.loads(status.stdout)["nodes"]
+            assert node["broker"] == f"127.0.0.1-{port}", "without --name it is called after its address"
+            assert node["subscriptions"] == 1
+            assert node["records"] > 10, "a subscription has a record under each of its keys"
+            shown = CliRunner().invoke(app, ["ring", "status", ring], env={"COLUMNS": "200"}).stdout
+            assert "subscriptions of its clients" in shown
+            assert "records that it stores" in shown
+        other = subprocess.run(
+            [*serve, "x=0:1000:30", "--ring", "127.0.0.1:0", "--join", ring],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+        assert other.returncode != 0, "it does not try for ever"
+        assert "the nodes differ: this ring has 2 replicas and intervals of x from 0 to 1000 in 20" in other.stderr
+    finally:
+        first.kill()
+        first.communicate()

@@ -159,9 +159,7 @@ def test_what_follows_a_hello_is_read_only_when_it_was_answered(
 
 def test_an_address_that_keeps_failing_is_not_listened_to(tmp_path: Path) -> None:
     async def body() -> None:
-        async with a_broker(
-            tmp_path, auth={"attempts": 3, "first_wait": 3_600_000_000, "longest_wait": 1 << 50}
-        ) as node:
+        async with a_broker(tmp_path, auth={"attempts": 3, "first_wait": 3_600_000_000, "max_wait": 1 << 50}) as node:
             inside = await connect(node.addresses[0], hello())
             for _ in range(4):
                 assert await last_words(node, encode([Hello(credentials=b"guess")])) == [REFUSED]

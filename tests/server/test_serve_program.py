@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+import weft
 from server.broker_program import BrokerProgram
 from server.wire import Wire, connect, run
 from strategies import EXAMPLES
@@ -151,3 +152,18 @@ def _read(reader: Wire, seen: list[int], offsets: set[int], acknowledge: bool = 
         seen.append(n)
     if events and acknowledge:
         reader.send(Ack(0, events[-1].offset + 1))
+
+
+@pytest.mark.slow
+def test_the_first_broker_of_a_machine_serves_while_its_kernels_are_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+    program = BrokerProgram(tmp_path / "data")
+    program.start()
+    try:
+        assert any(" info compiling " in line for line in program.lines)
+        assert not any(" info compiled" in line for line in program.lines)
+        with weft.connect_sync(str(program.address)) as client, client.subscribe("x > 5", name="alerts") as alerts:
+            client.publish({"x": 7})
+            assert alerts.receive(timeout=300)["x"] == 7
+    finally:
+        program.stop()

@@ -20,6 +20,7 @@ from strategies import EXAMPLES, FOLDED_PATTERNS, FOLDED_STRINGS, KINDS, SMILE
 from weft import parse
 from weft.errors import EventError, FilterError
 from weft.language.ast import (
+    ELEMENT,
     And,
     AttributeRef,
     Between,
@@ -27,6 +28,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -183,7 +185,7 @@ def some_pattern(random: Random) -> tuple[str, str | None]:
 def some_test(random: Random) -> Filter:
     name, kind = random.choice(list(KINDS_OF.items()))
     left = AttributeRef(name)
-    pick = random.randrange(14)
+    pick = random.randrange(16)
     if pick == 0:
         return Truth(random.choice((True, False, None)))
     if pick == 1:
@@ -203,8 +205,31 @@ def some_test(random: Random) -> Filter:
         name, kind = random.choice([(name, kind), *ELEMENTS.items()])
         constants = tuple(some_constant(random, kind) for _ in range(random.choice((1, 1, 2, 4))))
         return Has(AttributeRef(name), constants, random.random() < 0.3)
+    if pick <= 14:
+        name, kind = random.choice([(name, kind), *ELEMENTS.items()])
+        return HasElement(AttributeRef(name), some_element_test(random, kind, 2))
     left = AttributeRef(random.choice(("text", "a.b", "place.in.text", name)))
     return Like(left, *some_pattern(random), random.random() < 0.5)
+
+
+def some_element_test(random: Random, kind: Type | None, depth: int) -> Filter:
+    pick = random.randrange(9 if depth else 6)
+    if pick <= 1:
+        return Compare(ELEMENT, random.choice(list(Operator)), some_constant(random, kind))
+    if pick == 2:
+        return Between(ELEMENT, some_constant(random, kind), some_constant(random, kind))
+    if pick == 3:
+        return In(ELEMENT, tuple(some_constant(random, kind) for _ in range(random.choice((1, 2, 3)))))
+    if pick == 4:
+        return Is(ELEMENT, None)
+    if pick == 5:
+        return Like(ELEMENT, *some_pattern(random), random.random() < 0.5)
+    if pick == 6:
+        return Not(some_element_test(random, kind, depth - 1))
+    if pick == 7:
+        return Is(some_element_test(random, kind, depth - 1), random.choice((True, False, None)))
+    parts = [some_element_test(random, kind, depth - 1) for _ in range(2)]
+    return random.choice((conjunction, disjunction))(*parts)
 
 
 def some_filter(random: Random, depth: int) -> Filter:
@@ -233,9 +258,9 @@ def test_spark_and_weft_agree_on_every_truth(elsewhere: SparkSession, seed: int)
     # The test may not weaken: each truth often, each kind of node.
     assert min(truths[known] for known in (True, False, None)) > truths.total() // 20
     kinds = Counter(type(node) for tree in filters for node in walk(tree))
-    assert all(kinds[kind] > 5 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Has, Is, Not, And, Or)), (
-        kinds
-    )
+    assert all(
+        kinds[kind] > 5 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Has, HasElement, Is, Not, And, Or)
+    ), kinds
 
 
 # -- each trap, one by one --------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from weft.algebra import interval
 from weft.algebra.budget import Budget
+from weft.algebra.element_sets import is_member, possible_truths
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
 from weft.algebra.valueset import ANYTHING, TRUTHS, ValueSet, of_type_or_absent
 from weft.errors import FilterTooComplexError
-from weft.language.membership import MARK, Truths, attribute_of, is_member, is_several, possible_truths
+from weft.language.membership import MARK, Truths, attribute_of, membership
 from weft.model.event import Event, attributes_of
 from weft.model.limits import LIMITS
 from weft.model.lists import AttributeValue
@@ -130,7 +131,7 @@ class Box:
         for name, values in self.sets.items():
             narrow = theirs.get(name)
             if narrow is None:
-                if name[0] == MARK and _is_implied(name, values, other):
+                if name[0] == MARK and _is_implied(name, values, other, budget):
                     continue
                 break
             if budget is None and (values.strings.terms or narrow.strings.terms):
@@ -141,7 +142,7 @@ class Box:
             if budget is not None and narrow.cuts > _SHORT and not _may_cover(values, narrow, budget):
                 break
             if not values.covers(narrow, budget):
-                if name[0] == MARK and _is_implied(name, values, other):
+                if name[0] == MARK and _is_implied(name, values, other, budget):
                     continue
                 break
         else:
@@ -229,13 +230,16 @@ class Box:
             return True
 
 
-def _is_implied(name: str, values: ValueSet, other: Box) -> bool:
-    """Whether all events in the other box have a membership, because of others of the same attribute."""
+def _is_implied(name: str, values: ValueSet, other: Box, budget: Budget | None) -> bool:
+    """True only if all events in the other box have a membership, because of others of the same attribute."""
     truths = _truths(values)
-    if truths == _TRULY and not is_several(name):
+    if truths == _TRULY and len(membership(name).keys) == 1:
         return False  # one value is in no other set that a list has one of
     others = {each: _truths(held) for each, held in other.sets.items() if each[0] == MARK}
-    return bool(others) and possible_truths(name, others) <= truths
+    try:
+        return bool(others) and possible_truths(name, others, budget) <= truths
+    except FilterTooComplexError:
+        return False  # not proven
 
 
 def _truths(values: ValueSet) -> Truths:

@@ -15,9 +15,10 @@ from weft.algebra.absorption import absorb
 from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
 from weft.algebra.box_unions import BoxUnions
 from weft.algebra.budget import Budget
+from weft.algebra.element_sets import ElementSet
 from weft.algebra.residual import Called, Outcomes, Subject, relation
-from weft.algebra.to_filter import check_written
-from weft.algebra.truth_split import Split, is_leaf, leaf_steps, split_of, where_false, where_true
+from weft.algebra.to_filter import check_written, element_text
+from weft.algebra.truth_split import TRUTH, Split, is_leaf, leaf_steps, split_of, where_false, where_true
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, TRULY, TRUTHS, ValueSet, of_type
 from weft.errors import FilterTooComplexError
 from weft.language.any_filter import AnyFilter, as_filter
@@ -29,6 +30,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -39,7 +41,14 @@ from weft.language.ast import (
 )
 from weft.language.constant import Constant
 from weft.language.meaning import negation
-from weft.language.membership import MARK, Truths, attribute_of, member_values, membership, membership_name
+from weft.language.membership import (
+    MARK,
+    Truths,
+    element_test_name,
+    member_values,
+    membership,
+    membership_name,
+)
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import Type
@@ -142,8 +151,11 @@ def united_memberships(tests: dict[str, list[ValueSet]]) -> dict[str, list[Value
     """Alternatives, with `x HAS 'a' OR x HAS 'b'` as `x HAS ANY ('a', 'b')`."""
     alike: dict[str, list[str]] = {}
     for name, some in tests.items():
-        if name[0] == MARK and not membership(name).every and all(values == TRULY for values in some):
-            alike.setdefault(attribute_of(name), []).append(name)
+        if name[0] != MARK or not all(values == TRULY for values in some):
+            continue
+        said = membership(name)
+        if said.keys and not said.every:
+            alike.setdefault(said.attribute, []).append(name)
     for attribute, names in alike.items():
         if len(names) > 1:
             whole = membership_name(attribute, [each for name in names for each in member_values(name)])
@@ -269,6 +281,8 @@ class _Normalizer:
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""
         self.budget.spend(leaf_steps(node))
+        if isinstance(node, HasElement):
+            return self.element_test(node, wanted)
         if wanted == _TRUE:  # by far the most common
             return where_true(node)
         self.budget.spend(10 if len(wanted) == 1 else 48)
@@ -276,6 +290,19 @@ class _Normalizer:
             return where_false(node)
         name, split = split_of(node)
         return name, self.choose(split, wanted)
+
+    def element_test(self, node: HasElement, wanted: Truths) -> tuple[str, ValueSet]:
+        """A test of elements as a membership; tests that the same elements pass have the same name."""
+        self.budget.spend(32)
+        found = ElementSet.of(_Normalizer(None, self.budget).regions(node.test, _TRUE), self.budget)
+        values = None if found.values is None else found.values.finite()
+        if values:
+            self.budget.spend(len(values))
+            name = membership_name(node.left.name, [Constant.of(each) for each in values if each is not None])
+        else:
+            name = element_test_name(node.left.name, element_text(found))
+        true, false = TRUTH
+        return name, self.choose((true if found else NOTHING, false), wanted)
 
     def choose(self, split: Split, wanted: Truths) -> ValueSet:
         true, false = split

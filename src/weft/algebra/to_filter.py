@@ -9,17 +9,20 @@ from collections.abc import Iterable
 
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
+from weft.algebra.element_sets import ElementSet, element_test
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.string_terms import Term, starting_with
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ABSENT, PRESENT, ValueSet, of_type
 from weft.errors import FilterTooComplexError
 from weft.language.ast import (
+    ELEMENT,
     AttributeRef,
     Between,
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -30,8 +33,8 @@ from weft.language.ast import (
 )
 from weft.language.builder import literal_like
 from weft.language.constant import Constant
-from weft.language.format import format_name, most_written
-from weft.language.membership import is_membership, member_values, membership
+from weft.language.format import format_filter, format_name, most_written
+from weft.language.membership import ELEMENT_NAME, is_membership, member_values, membership
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
@@ -120,7 +123,7 @@ def values_to_filter(name: str, values: ValueSet, schema: Schema | None = None) 
     """The filter on one attribute, or on one membership."""
     if is_membership(name):
         return _membership(name, values)
-    left = AttributeRef(name)
+    left = ELEMENT if name == ELEMENT_NAME else AttributeRef(name)
     missing = Is(left, None)
     if values == ABSENT:
         return missing
@@ -133,7 +136,8 @@ def values_to_filter(name: str, values: ValueSet, schema: Schema | None = None) 
     if values.strings:
         parts += _strings(left, values.strings)
     if len(values.bools) == 1:
-        parts += [left if True in values.bools else Compare(left, Operator.EQ, Constant(Type.BOOL, False))]
+        bare = True in values.bools and left != ELEMENT
+        parts += [left if bare else Compare(left, Operator.EQ, Constant(Type.BOOL, True in values.bools))]
     elif values.bools:
         parts += [In(left, (Constant(Type.BOOL, False), Constant(Type.BOOL, True)))]
     if values.timestamps:
@@ -143,8 +147,9 @@ def values_to_filter(name: str, values: ValueSet, schema: Schema | None = None) 
 
 def _membership(name: str, values: ValueSet) -> Filter:
     """The test whether a list has a value, for some of its three truths."""
-    attribute, _, every = membership(name)
-    test = Has(AttributeRef(attribute), member_values(name), every)
+    said = membership(name)
+    left = AttributeRef(said.attribute)
+    test = HasElement(left, element_test(name)) if said.test else Has(left, member_values(name), said.every)
     truths = {*values.bools, *((None,) if values.absent else ())}
     if truths == {True}:
         return test
@@ -154,6 +159,13 @@ def _membership(name: str, values: ValueSet) -> Filter:
         return Is(test, None)
     (other,) = {True, False, None} - truths  # a box has no set of all three
     return Not(Is(test, other))
+
+
+def element_text(elements: ElementSet) -> str:
+    """A test of elements as text; that of equal value sets is equal."""
+    if elements.values is None:
+        return format_filter(disjunction(*(_box(box, None) for box in elements.boxes)))
+    return format_filter(values_to_filter(ELEMENT_NAME, elements.values) if elements.values else Is(ELEMENT, None))
 
 
 def _line(left: AttributeRef, kind: Type, line: Line, whole: Line, middle: Constant) -> list[Filter]:

@@ -12,7 +12,7 @@ from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.strings import like
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, on_line
 from weft.errors import FilterTypeError
-from weft.language.ast import AttributeRef, Between, Compare, Filter, Has, In, Is, Like, Operator
+from weft.language.ast import AttributeRef, Between, Compare, Filter, Has, HasElement, In, Is, Like, Operator
 from weft.language.constant import Constant
 from weft.language.membership import membership_name
 from weft.model.value import Type
@@ -26,7 +26,7 @@ def is_leaf(node: Filter) -> bool:
         return node.value is None and isinstance(node.operand, AttributeRef)
     if isinstance(node, Has):
         return not node.every
-    return isinstance(node, (AttributeRef, Between, In, Like)) or (
+    return isinstance(node, (AttributeRef, Between, In, Like, HasElement)) or (
         isinstance(node, Compare) and isinstance(node.right, Constant)
     )
 
@@ -76,9 +76,9 @@ def split_of(node: Filter) -> tuple[str, Split]:
         case Is(AttributeRef(name), None):
             return name, (ABSENT, PRESENT)
         case Has(left, values):
-            return membership_name(left.name, values, node.every), _TRUTH
+            return membership_name(left.name, values, node.every), TRUTH
         case AttributeRef(name):
-            return name, _TRUTH
+            return name, TRUTH
         case Compare(left, operator, Constant() as right):
             return left.name, comparison(operator, right)
         case Between(left, low, high):
@@ -142,4 +142,4 @@ def _line(operator: Operator, constant: Constant) -> Line:
 
 _NUMERIC = frozenset((Type.INT, Type.FLOAT))
 _WHOLE: dict[Type, Line] = {Type.STRING: STRINGS, Type.BOOL: ((False, 0),)}
-_TRUTH: Split = ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,)))
+TRUTH: Split = ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,)))

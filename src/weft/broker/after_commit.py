@@ -180,6 +180,7 @@ class MoveStep(Enum):
     FILLING = "that the session is this broker's"
     PULLED = "what was pulled or poured, without copies of events"
     REMOVED = "that a copy is removed"
+    CLAIMED = "that a session has gone on without the broker that had it"
     DONE = "that nothing is left to be done"
 
 

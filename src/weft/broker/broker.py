@@ -66,7 +66,7 @@ from weft.broker.history import HistoryReads
 from weft.broker.identity import Authenticate
 from weft.broker.ingest import Ingest
 from weft.broker.invariants import Invariants
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import BalanceLimits, ClientLimits
 from weft.broker.links.events import EventForwarding
 from weft.broker.links.handshake import AuthenticateLink
 from weft.broker.links.links import Links
@@ -86,6 +86,7 @@ from weft.broker.subscriptions import ClientSubscriptions
 from weft.broker.transient_queue import TransientQueue
 from weft.errors import LocalProtocolError
 from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.predicate_modules import agreed_predicates
 from weft.log.base import NEVER, Log, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.protocol.fingerprint import fingerprint
@@ -93,6 +94,7 @@ from weft.protocol.link_messages import IncomingMessage, LinkRelay
 from weft.protocol.messages import SubNumber
 from weft.protocol.status import BrokerStatus, QueueStatus
 from weft.routing.dls.space import LabelSpace
+from weft.routing.registry import engine_of
 from weft.routing.table import Link, Role, RoutingTable
 
 _QUIET = 20_000  # microseconds without a change after which the indexes are flushed, if there is a tick then
@@ -180,7 +182,7 @@ class Core:
         )
         ingest = Ingest(parts, delivery, forwarding, advertised)
         knows = journal, sessions, parts.tables, neighbours, forwarding, parts.completion, parts.access, parts.decoder
-        agreed = link_credentials or (lambda _: b""), authenticate_link, tuple(sorted(predicates))
+        agreed = link_credentials or (lambda _: b""), authenticate_link, agreed_predicates(predicates)
         links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, *agreed)
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
@@ -477,6 +479,12 @@ class Core:
         self._moves.invite(session, broker, address, now)
         return self._finish(now)
 
+    def balance(self, enabled: bool, address: str, limits: BalanceLimits | None, now: Now) -> list[Effect]:
+        """Share the load with other brokers, or not. `address` is where clients reach this one."""
+        self._begin(now)
+        self._moves.balance.configure(enabled, address, limits, now)
+        return self._finish(now)
+
     # -- the turn -------------------------------------------------------------------------------------
 
     def _begin(self, now: Now) -> None:
@@ -562,6 +570,9 @@ class Core:
     def status(self, queues: int = 20) -> BrokerStatus:
         """The broker's status, with the `queues` queues that lag most. Cost: O(queues), whatever the events."""
         parts, journal = self._parts, self._journal
+        engine = engine_of(self.table)
+        assumed = {"assumed": engine.assumed} if engine.assumed else {}  # events whose tests were used up
+        suppressed = {"suppressed": parts.matcher.suppressed} if parts.matcher.suppressed else {}  # by rates
         found = [*map(self._durable_status, parts.queues.all)]
         for session in parts.sessions.by_id.values():
             for queue in session.queues.values():
@@ -581,8 +592,9 @@ class Core:
             len(found),
             tuple(nlargest(queues, found, key=lambda each: (each.behind, each.open))),
             len(journal.groups),
-            {**self.counts, **self._moves.figures},
+            {**self.counts, **self._moves.figures, **assumed, **suppressed},
             self.driver(),
+            dict(engine.chosen),
         )
 
     def _durable_status(self, queue: Queue) -> QueueStatus:

@@ -164,7 +164,11 @@ class Explainer:
 
     def _reply(self, broker: str, question: HopQuestion, now: Now) -> None:
         attributes, _, _ = self._decoder.relayed(question.head)
-        body = _encode(HopAnswer(question.number, self._hop(attributes, Link(question.source))))
+        if question.number < 0:  # whether this broker is there: nobody reads the rest, and matching may build an index
+            hop = BrokerHop(self._reach.name, question.source)
+        else:
+            hop = self._hop(attributes, Link(question.source))
+        body = _encode(HopAnswer(question.number, hop))
         self._links.relay(LinkRelay(broker, self._reach.name, body, kind=RelayKind.ANSWER), now)
 
     def _answered(self, broker: str, answer: HopAnswer, now: Now) -> None:

@@ -36,6 +36,7 @@ from weft.protocol.messages import (
     SubNumber,
     Welcome,
     Whence,
+    Whereabouts,
     next_epoch,
 )
 
@@ -157,6 +158,8 @@ class ClientConnections:
     def whence(self, connection: Connection, message: Whence, now: Now) -> None:
         """Where the session of a client is, after its hello."""
         hello, connection.hello = connection.hello, None
+        if not isinstance(message, Whereabouts):
+            message = Whereabouts(message.session, message.home, message.hints)
         if hello is None:
             self.close(connection, "protocol", "a connection begins with one hello", now)
         else:
@@ -166,7 +169,7 @@ class ClientConnections:
         self._counts["hello refused"] += 1
         self.close(connection, "refused", str(error), now)
 
-    def _greet(self, connection: Connection, message: Hello, whence: Whence | None, now: Now) -> None:
+    def _greet(self, connection: Connection, message: Hello, whence: Whereabouts | None, now: Now) -> None:
         """Welcome a client that has shown who it is, ask other brokers for its session, or send it elsewhere."""
         if message.session and self.moves.greet(connection, message, whence, now):
             self._sessions.unauthenticated.pop(connection.id, None)
@@ -367,8 +370,10 @@ class ClientConnections:
 
     def expire_restored(self, session: Session, now: Now) -> None:
         """A session was restored without a connection. If it had one, it is as if that was lost now."""
-        if session.expires == NEVER and self._limits.expires:
-            session.expires = min(self._journal.at + self._limits.expires, NEVER)
+        most = self._limits.expires
+        keep = min(session.keep or most, most or session.keep)
+        if session.expires == NEVER and keep:
+            session.expires = min(self._journal.at + keep, NEVER)
         if session.expires != NEVER:
             self._expire_later(session, now)
 

@@ -119,7 +119,7 @@ class Ingest:
         journal = self._journal
         write = journal.write
         if write.attributes:
-            matched = self._matcher.match(write.attributes, journal.at // 1_000_000)
+            matched = self._matcher.match(write.attributes, journal.at)
             first = journal.next
             journal.next = Offset(first + len(write.attributes))
             expires = write.expires if write.expiring else None
@@ -135,7 +135,7 @@ class Ingest:
             if self._forwarding.neighbours:
                 self._forwarding.send_transient(events)
             plain = PlainEvents(event.attributes for event in events)
-            matched = self._matcher.match(plain, journal.at // 1_000_000)
+            matched = self._matcher.match(plain, journal.at)
             heads, payloads = [event.head for event in events], [event.payload for event in events]
             self._delivery.transient(EventBatch(journal.next, journal.at, heads, payloads, None, matched), now)
 

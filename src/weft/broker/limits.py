@@ -64,6 +64,18 @@ class ClientLimits:
     slice: int = 8  # items that the table learns in one turn, besides some steps of what is pending
 
 
+@dataclass(frozen=True, slots=True)
+class BalanceLimits:
+    """When sessions are moved, and how many."""
+
+    every: int = 5_000_000  # microseconds between two reports
+    above: float = 1.2  # times the mean: a broker with more invites others
+    until: float = 1.05  # times the mean: then it has invited enough, and more is too much for the others
+    least: float = 10.0  # events per second above the mean that are worth a move
+    most: int = 64  # sessions that one broker moves at a time
+    rest: int = 30_000_000  # microseconds that a session stays at least
+
+
 class TokenBucket:
     """How many events or requests may come now.
 

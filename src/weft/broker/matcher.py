@@ -28,6 +28,7 @@ from weft.index.weight import check_weight
 from weft.kernels.deliveries import group_frames
 from weft.language.ast import Filter
 from weft.log.base import SeatId
+from weft.model.rate import Rate, RateBucket
 from weft.protocol.messages import SubNumber
 from weft.routing.table import RoutingTable, Tell
 
@@ -95,6 +96,8 @@ class LocalMatcher:
         self._queues: list[ClientQueue | None] = []
         self._places: dict[ClientQueue, list[int]] = {}  # place of a queue in the list, and how many subscriptions
         self._empty_places: list[int] = []
+        self._buckets: dict[int, RateBucket] = {}  # by slot: of subscriptions with a rate
+        self.suppressed = 0  # matches that rates did not let pass
 
     def __len__(self) -> int:
         return len(self._index)
@@ -182,6 +185,24 @@ class LocalMatcher:
         self._row[slot, 3:6] = self._hits[slot] = self._last_hits[slot] = 0  # those were of the other filter
         return tells
 
+    def limit(self, slot: SubId, rate: Rate | None, at: int, *, full: bool = True) -> None:
+        """Give a subscription a rate, another one, or none. A bucket that is not full has only what comes from now on.
+
+        `at` is the time in microseconds, by UTC, as in `match`.
+        """
+        known = self._buckets.get(slot)
+        if rate is None:
+            self._buckets.pop(slot, None)
+        elif known is None:
+            self._buckets[slot] = RateBucket(rate, at, full=full)
+        elif known.rate != rate:
+            known.change(rate, at)
+
+    def suppressed_of(self, slot: SubId) -> int:
+        """The matches of a subscription that its rate did not let pass."""
+        bucket = self._buckets.get(slot)
+        return 0 if bucket is None else bucket.suppressed
+
     def rebind(self, slot: SubId, consumer: SeatId, queue: ClientQueue, number: SubNumber) -> None:
         """Let the events of a subscription go to another queue from now on, under another consumer id."""
         self._leave(slot)
@@ -201,6 +222,7 @@ class LocalMatcher:
     def discard(self, slot: SubId) -> list[Tell]:
         """Remove a subscription."""
         self._index.discard(slot)
+        self._buckets.pop(slot, None)
         self._leave(slot)
         self._free.append(slot)
         self._rows[slot] = _NOBODY
@@ -225,16 +247,34 @@ class LocalMatcher:
 
     # -- matching -------------------------------------------------------------------------------------
 
-    def match(self, events: Sequence[Mapping[str, Any]], second: int = 0) -> Matched:
-        """Who gets each event; `second` is the time, by UTC. Cost: that of the index, and a few nanoseconds a match."""
+    def match(self, events: Sequence[Mapping[str, Any]], at: int = 0) -> Matched:
+        """Who gets each event at a time in microseconds, by UTC, as far as rates allow it.
+
+        Cost: that of the index, and a few nanoseconds a match; some 300 for one of a subscription with a rate.
+        """
+        second = at // 1_000_000
         if len(events) <= FEW_EVENTS:
             few = self._index.match_few(events)
+            if self._buckets:
+                few = [self._within_rates(slots, at) for slots in few]
             if sum(map(len, few)) <= _FEW:
                 return self._few([*map(np.ndarray.tolist, few)], second)
             found = Matches.of(few)
         else:
             found = self._index.match_events(events)
+            if self._buckets:
+                pairs = zip(found.offsets[:-1].tolist(), found.offsets[1:].tolist(), strict=True)
+                found = Matches.of([self._within_rates(found.ids[start:end], at) for start, end in pairs])
         return self._many(found.offsets, found.ids, second)
+
+    def _within_rates(self, slots: NDArray[np.int64], at: int) -> NDArray[np.int64]:
+        """The subscriptions of an event whose rate allows it, or that have none."""
+        buckets = self._buckets
+        over = [slot for slot in slots.tolist() if slot in buckets and not buckets[slot].take(at)]
+        if not over:
+            return slots
+        self.suppressed += len(over)
+        return slots[~np.isin(slots, over)]
 
     def matched(self, slot: SubId) -> tuple[int, int]:
         """How many events a subscription has matched, and the second of the last one; 0 if none. Cost: O(1)."""

@@ -19,9 +19,11 @@ from weft.broker.profiles.profile_table import ProfileTable
 from weft.broker.recent import EventReader, RecentEvents
 from weft.broker.rules import Access, Rules
 from weft.broker.sessions import Queues, Sessions
+from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.language.text import parse
 from weft.log.base import Log, State
+from weft.model.rate import split_rate
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
 
@@ -60,4 +62,9 @@ class BrokerParts:
         self.predicates, self.profile_table = predicates, ProfileTable(schema or table.schema, predicates)
         self.tables: tuple[RoutingTable, ...] = (table, self.profile_table)  # of a link, by number
         self.completion = Completion(self.tables, self.neighbours, self.due, self.sessions, self.out)
-        self.parse = partial(parse, predicates=predicates)  # raises FilterError
+        self.parse = partial(_parse, predicates=predicates)  # the filter of a subscription's text; raises FilterError
+
+
+def _parse(text: str, predicates: Predicates) -> Filter:
+    """The filter of a subscription, without its rate."""
+    return parse(split_rate(text)[0], predicates)

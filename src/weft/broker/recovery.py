@@ -23,7 +23,8 @@ from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.language.text import parse_many
-from weft.log.base import Offset, SeatId, State, SubRow
+from weft.log.base import NEVER, Offset, SeatId, State, SubRow
+from weft.model.rate import split_rate
 from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import SubNumber
 from weft.routing.table import ClientId, Kept
@@ -55,6 +56,8 @@ class Recovery:
         for row in kept.sessions.values():
             session = Session(row.id, row.name, row.owner, sessions.bucket_of(row.owner))
             session.epoch, session.expires = row.epoch, row.expires
+            if row.expires < 0:
+                session.keep, session.expires = -row.expires, NEVER
             session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
             sessions.by_id[session.id] = sessions.by_name[session.name] = session
         left = self._moves.restore(kept)
@@ -147,7 +150,8 @@ class Recovery:
         adverts: dict[ClientId, dict[SubId, Filter]],
     ) -> None:
         """All subscriptions at once. Cost: that of the table, and some 20 us each."""
-        texts = [row.filter for row, _ in members]
+        split = [split_rate(row.filter) for row, _ in members]
+        texts = [text for text, _ in split]
         try:
             homes = [queues[options.queue] for _, options in members]
         except KeyError as error:
@@ -162,6 +166,9 @@ class Recovery:
         filters = self._filters(texts)
         boxes = columns_of_texts(texts, table.schema, self._predicates)
         slots = self._matcher.add_many(boxes, consumers, matched, numbers)
+        for slot, (_, rate) in zip(slots, split, strict=True):
+            if rate is not None:  # what was let through before is not known: nothing is left of it
+                self._matcher.limit(slot, rate, kept.at, full=False)
         settings = kept.meta.get(TABLE_SETTINGS, b"").decode()
         links = received_interest(kept, table.codec)
         table.restore(Kept(dict(zip(slots, filters, strict=True)), adverts, links, settings))

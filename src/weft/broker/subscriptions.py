@@ -29,10 +29,12 @@ from weft.broker.parts import BrokerParts
 from weft.broker.queue import SHARED, Queue, member_row, queue_row
 from weft.broker.sessions import ClientQueue, ClientSubscription, Connection, Session, session_of
 from weft.broker.transient_queue import TransientQueue
+from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.lexer import is_longer
 from weft.log.base import Offset, Put, Remove, StateChange, SubRow
 from weft.model.limits import LIMITS
+from weft.model.rate import split_rate
 from weft.protocol.messages import Accepted, Failed, Replace, SubNumber, Subscribe, SubscribeProfiles, Unsubscribe
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class ClientSubscriptions:
         queue = self._new_queue(connection, message) if known is None else known
         consumer = journal.new_consumer() if isinstance(queue, Queue) else None
         slot, tells = self._matcher.add(wanted, consumer, queue, message.number)
+        self._limit(slot, message.filter)
         self._links.tell(tells)
         start = journal.next
         sub = ClientSubscription(message.number, message.filter, slot, consumer, queue, start, profiles=profiles)
@@ -101,6 +104,10 @@ class ClientSubscriptions:
         durable = message.durable is not False if known is None else isinstance(known, Queue)
         if not session.durable or not durable:
             raise RefusalError("durable", "profiles need a durable queue; give the session a name")
+
+    def _limit(self, slot: SubId, text: str) -> None:
+        """Give a subscription the rate of its text, or none."""
+        self._matcher.limit(slot, split_rate(text)[1], self._journal.at)
 
     def _store_new(
         self, connection: Connection, sub: ClientSubscription, message: Subscribe, changes: Sequence[StateChange] = ()
@@ -228,12 +235,21 @@ class ClientSubscriptions:
         a client that comes back says the same again. Raises RefusalError, FilterError or LocalProtocolError.
         """
         changed = wanted != self._parse(sub.text)
+        rate = split_rate(text)[1]
+        if not changed and rate != split_rate(sub.text)[1]:
+            if sub.queue.share:
+                raise RefusalError("share", "the rate of a shared queue cannot be changed; use another name")
+            self._ingest.match(now)
+            self._limit(sub.slot, text)
+            known, sub.text = (sub.text, sub.start), text
+            return known
         if changed and isinstance(sub.queue, Queue):
             self._check_replaceable(sub.queue, sub)
         self._ingest.match(now)
         if not changed:
             return None
         self._links.tell(self._matcher.replace(sub.slot, wanted))
+        self._limit(sub.slot, text)
         before, sub.text, sub.start = (sub.text, sub.start), text, self._journal.next
         sub.version += 1
         return before
@@ -258,6 +274,7 @@ class ClientSubscriptions:
             if session.subs.get(sub.number) is not sub:
                 return  # revoked in the meantime
             self._links.tell(self._matcher.replace(sub.slot, self._parse(before[0])))
+            self._limit(sub.slot, before[0])
             sub.text, sub.start = before
             sub.version += 1
             self._access.recheck(session, sub)
@@ -298,6 +315,7 @@ class ClientSubscriptions:
         assert isinstance(queue, Queue)
         assert sub.consumer_id is not None
         sub.slot, tells = self._matcher.add(self._parse(sub.text), sub.consumer_id, queue, sub.number)
+        self._limit(sub.slot, sub.text)
         self._links.tell(tells)
         session.subs[sub.number] = sub
         sub.version += 1
@@ -357,7 +375,7 @@ class ClientSubscriptions:
         self._ingest.match(now)
         queue = self._queues.shared.get((session.owner, message.share)) or self._new_shared(session, message, wanted)
         member = self._queues.shared_members[queue]
-        if self._parse(member.text) != wanted:
+        if self._parse(member.text) != wanted or split_rate(member.text)[1] != split_rate(message.filter)[1]:
             reason = f"the shared queue {message.share!r} has another filter: {member.text}; use that, or another name"
             raise RefusalError("filter", reason)
         sub = ClientSubscription(message.number, message.filter, member.slot, None, queue, self._journal.next)
@@ -370,6 +388,7 @@ class ClientSubscriptions:
         consumer = journal.new_consumer()
         queue = self._durable_queue(session, message)
         slot, tells = self._matcher.add(wanted, consumer, queue, SubNumber(0))
+        self._limit(slot, message.filter)
         self._links.tell(tells)
         member = ClientSubscription(SubNumber(0), message.filter, slot, consumer, queue, journal.next)
         queue.members[consumer] = SubNumber(0)
@@ -412,6 +431,7 @@ class ClientSubscriptions:
         queue, member = retired.queue, retired.member
         assert member.consumer_id is not None
         member.slot, tells = self._matcher.add(self._parse(member.text), member.consumer_id, queue, SubNumber(0))
+        self._limit(member.slot, member.text)
         self._links.tell(tells)
         self._queues.shared[queue.owner, queue.share] = queue
         self._queues.shared_members[queue] = member

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from weft.errors import EventError, FilterError
 from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
-from weft.language.taxonomy import IsA, Taxonomy
+from weft.language.predicate_modules import filter_predicates
 from weft.model.cloudevents import from_cloudevent
 from weft.model.event import Event, ignored_lists
 from weft.model.lists import AttributeValue
@@ -55,8 +56,13 @@ def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
 
 
 def read_predicates(taxonomy: Path | None) -> Predicates:
-    """What filters may call: is_a, if there is a taxonomy."""
-    return Predicates([] if taxonomy is None else [IsA(Taxonomy.load(taxonomy))])
+    """What filters may call: is_a, if there is a taxonomy, and the predicates of modules that the environment names.
+
+    These are the settings `predicates` and `taxonomy` of a broker, from the same variables.
+    """
+    modules, files = (os.environ.get(name, "").split(",") for name in ("WEFT_PREDICATES", "WEFT_TAXONOMY"))
+    places = [Path(each.strip()) for each in files if each.strip()] if taxonomy is None else [taxonomy]
+    return filter_predicates([each.strip() for each in modules if each.strip()], places)
 
 
 def read_event(given: str, schema: Schema | None = None, ignored: Counter[str] | None = None) -> Event:

@@ -43,6 +43,16 @@ Certificate = Annotated[
 ]
 
 
+def token_of(token_file: Path | None) -> str | None:
+    """The token in a file; without one, that of the environment. Raises OptionError."""
+    if token_file is None:
+        return os.environ.get("WEFT_TOKEN") or None
+    try:
+        return token_file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise OptionError(f"{token_file} is not a token: it is not text") from None
+
+
 def client_of(
     brokers: list[str] | None,
     token_file: Path | None,
@@ -53,16 +63,10 @@ def client_of(
     """A client with these options; to be used in `with`. Raises OptionError."""
     from weft.client.sync import connect_sync
 
-    token = os.environ.get("WEFT_TOKEN") or None
-    if token_file is not None:
-        try:
-            token = token_file.read_text(encoding="utf-8").strip()
-        except UnicodeDecodeError:
-            raise OptionError(f"{token_file} is not a token: it is not text") from None
     return connect_sync(
         brokers or "weft://localhost",
         name=name,
-        token=token,
+        token=token_of(token_file),
         ca=None if authority is None else str(authority),
         certificate=None if certificate is None else (str(certificate), str(certificate)),
     )

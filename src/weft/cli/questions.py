@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
-from weft.cli.shell import AsJson, console, emit, say
+from weft.cli.shell import AsJson, Commands, console, emit, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +21,21 @@ At = Annotated[
 _MOST = 1_000  # rows that are shown unless more are asked for
 
 
-def sessions(  # noqa: PLR0913, PLR0917 - a command has its options
+class _Listing(Commands):
+    """Commands of which `list` is meant where none is named: `weft sessions` and `weft sessions alerts`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the name of the command in front of its arguments."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+sessions = typer.Typer(cls=_Listing)
+
+
+@sessions.command("list")
+def list_sessions(  # noqa: PLR0913, PLR0917 - a command has its options
     text: Annotated[
         str, typer.Argument(metavar="[TEXT]", help="Show the sessions whose names contain this.", show_default=False)
     ] = "",
@@ -75,6 +89,102 @@ def sessions(  # noqa: PLR0913, PLR0917 - a command has its options
             console().print(_subscriptions(name, listed))
     if more:
         say(f"and more: show them with --limit {10 * limit}", "dim")
+
+
+@sessions.command("move")
+def move_session(  # noqa: PLR0913, PLR0917 - a command has its options
+    names_and_address: Annotated[
+        list[str],
+        typer.Argument(metavar="[NAME]... ADDRESS", help="The sessions, and the broker that takes them over."),
+    ],
+    everything: Annotated[bool, typer.Option("--all", help="All sessions with a name: drain the broker.")] = False,
+    at: At = "",
+    brokers: BrokerArguments = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move sessions to another broker of the network, with their clients, while events flow.
+
+    Needs the right `operate`. The command returns when the other broker was asked; `weft status` shows how many
+    sessions are still arriving and leaving. A session that the other broker does not take stays.
+
+    \b
+    Example:
+      $ weft sessions move alerts weft://other
+      $ weft sessions move --all weft://other
+    """
+    from weft.errors import OptionError, WeftError
+
+    *names, address = names_and_address
+    if everything == bool(names):
+        raise OptionError("give the names of sessions and the address of a broker, or --all and the address")
+    failures: dict[str, str] = {}
+    with client_of(brokers, token_file, authority, certificate) as client:
+        chosen = names or [each.name for each in client.sessions(broker=at) if each.name]
+        for name in chosen:
+            try:
+                client.move_session(name, address, broker=at)
+            except WeftError as error:
+                if len(names) == 1:
+                    raise
+                failures[name] = str(error)
+    moved = [name for name in chosen if name not in failures]
+    if as_json:
+        emit({"moving": moved, "failed": failures})
+    else:
+        say(f"{len(moved)} session{'' if len(moved) == 1 else 's'} asked to move to {address}")
+        for name, why in failures.items():
+            say(f"{name}: {why}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def balance(  # noqa: PLR0913, PLR0917 - a command has its options
+    switch: Annotated[
+        str, typer.Argument(metavar="[on|off]", help="Begin or stop to balance, at all brokers.", show_default=False)
+    ] = "",
+    brokers: BrokerArguments = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the load of each broker of a network, or let them balance it by moving sessions.
+
+    The load is the number of events per second that sessions publish and that their subscriptions match. A broker with
+    much more than the mean moves sessions to those with less. `on` and `off` need the right `operate`, and hold until
+    a broker is started again; `[balance]` in the settings is for good.
+
+    \b
+    Example:
+      $ weft balance
+      $ weft balance on
+    """
+    from msgspec import to_builtins
+
+    from weft.errors import OptionError
+
+    if switch not in ("", "on", "off"):
+        raise OptionError(f"{switch!r} is neither on nor off")
+    with client_of(brokers, token_file, authority, certificate) as client:
+        if switch:
+            for broker in client.overlay():
+                client.set_balance(switch == "on", broker=broker.name)
+        report = client.balance()
+    if as_json:
+        emit(to_builtins(report))
+        return
+    mean = sum(each.load for each in report.brokers) / max(1, len(report.brokers))
+    table = _table("broker", "+events/s", "+of the mean", "+sessions", "address")
+    for each in report.brokers:
+        ratio = f"{each.load / mean:.2f}" if mean else "-"
+        _add(table, each.broker, f"{each.load:,.1f}", ratio, f"{each.sessions:,}", each.address)
+    if report.brokers:
+        console().print(table)
+    state = f"balancing is {'on' if report.enabled else 'off'}"
+    say(f"{state}; this broker has moved {report.moved:,} sessions away" if report.moved else state)
 
 
 def _listed(subs: list[SubscriptionFacts] | None) -> dict[str, Any]:

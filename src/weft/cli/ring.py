@@ -30,6 +30,16 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     ring: Annotated[
         str, typer.Option("--ring", metavar="HOST:PORT", help="Where other nodes connect; port 0 means any free one.")
     ] = "127.0.0.1:0",
+    bind: Annotated[
+        str | None,
+        typer.Option(
+            "--ring-bind",
+            metavar="HOST:PORT",
+            help="Where to listen for other nodes, if they reach this one at another address: in a container, or "
+            "behind a proxy.",
+            show_default=False,
+        ),
+    ] = None,
     join: Annotated[
         list[str] | None,
         typer.Option(
@@ -137,7 +147,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
     others: dict[str, Any] = {"replicas": replicas, "topic": topic, "depth": depth, "rotate": rotate, "keep": keep}
-    made = ring_config(ring, join or (), interval or (), key, merge, share, general or (), new_ring=new_ring, **others)
+    others |= {"new_ring": new_ring, "bind": bind}
+    made = ring_config(ring, join or (), interval or (), key, merge, share, general or (), **others)
     serve_ring(config, made, name)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, console, emit, say
+from weft.cli.shell import AsJson, console, emit, say, say_notes
 
 
 def serve(  # noqa: PLR0913, PLR0917 - a command has its options
@@ -101,6 +101,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     flags |= {"plain_text": plain_text or None, "load": load, "tuning": tuning}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     loaded = load_config(config, os.environ, given | dict(map(_setting, settings or ())))
+    say_notes(loaded.notes)
     if check:
         _show(loaded.config, loaded.sources, as_json)
         return

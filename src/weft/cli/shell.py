@@ -33,12 +33,12 @@ class Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _join_lines(command)
-            _hide_flag_types(command, ctx)
+            _hide_types(command, ctx)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the group."""
-        _hide_flag_types(self, ctx)
+        _hide_types(self, ctx)
         super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
@@ -64,13 +64,15 @@ def _join_lines(command: Any) -> None:
         _join_lines(each)
 
 
-def _hide_flag_types(command: Any, ctx: Any) -> None:
-    """Show flags as `--json`: Typer writes `--json <bool>`, as if they took a value."""
+def _hide_types(command: Any, ctx: Any) -> None:
+    """Show flags as `--json` and arguments by their names alone: Typer writes `--json <bool>` and `NAME <str>`."""
     for param in command.get_params(ctx):
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda **_: None
     for each in getattr(command, "commands", {}).values():
-        _hide_flag_types(each, ctx)
+        _hide_types(each, ctx)
 
 
 # -- arguments ---------------------------------------------------------------------------------------
@@ -109,9 +111,7 @@ TaxonomyFile = Annotated[
     Path | None,
     typer.Option("--taxonomy", metavar="FILE", help="A taxonomy, .toml or .json, for is_a(name, 'concept')."),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", callback=_keep_json, is_eager=True, help="Answer in JSON, for machines.")
-]
+AsJson = Annotated[bool, typer.Option("--json", callback=_keep_json, is_eager=True, help="Print JSON.")]
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files that already exist.")]
 ExitCode = Annotated[

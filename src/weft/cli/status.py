@@ -146,12 +146,24 @@ def _facts(status: BrokerStatus, speed: dict[str, float]) -> Table:
         "up": f"{driver['uptime'] / 3.6e9:.2f} h, incarnation {status.incarnation} of log {status.log_id[:8]}",
         "events kept": f"{status.end - status.first:,} (offsets {status.first:,} to {status.end - 1:,})",
         "log": f"{driver['log bytes'] / (1 << 20):,.1f} MiB, {driver['bytes waiting']:,} bytes waiting",
-        "clients": f"{status.connections:,} connected, {status.sessions:,} sessions",
-        "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {status.model}",
+        "clients": f"{status.connections:,} connected, {status.sessions:,} sessions{_moving(status)}",
+        "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {_model(status)}",
         "unsent": f"{driver['bytes unsent']:,} bytes",
     }
     facts |= {name: f"{value:,.1f}" for name, value in speed.items()}
     return _pairs("broker", facts)
+
+
+def _moving(status: BrokerStatus) -> str:
+    """The sessions that come to the broker and leave it."""
+    what = {"sessions asked for": "asked for", "sessions arriving": "arriving", "sessions leaving": "leaving"}
+    found = [f"{status.counts[name]:,} {text}" for name, text in what.items() if status.counts.get(name)]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _model(status: BrokerStatus) -> str:
+    """The model, with the options that differ from their defaults."""
+    return ", ".join([status.model, *(f"{name} = {value}" for name, value in status.options.items())])
 
 
 def _pairs(title: str, facts: dict[str, str]) -> Table:

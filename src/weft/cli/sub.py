@@ -62,6 +62,15 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+    rate: Annotated[
+        str,
+        typer.Option(
+            "--rate",
+            metavar="N/UNIT",
+            help="At most so many events, such as 10/s or 100/min; the broker suppresses the others.",
+            show_default=False,
+        ),
+    ] = "",
     count: Annotated[
         int | None, typer.Option("--count", metavar="N", min=1, help="Exit after N events.", show_default=False)
     ] = None,
@@ -94,6 +103,7 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft sub "magnitude >= 5" --name alerts --broker weft://old --move-to weft://new
       $ weft sub "kind = 'sport'" --topic kind --general sport=tennis,chess
       $ weft sub "price > 100" --ranges overlap
+      $ weft sub "price > 100" --rate 10/s
     """
     from weft.cli.arguments import read_position
     from weft.cli.event_rows import EventRows, json_line
@@ -106,7 +116,9 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     rows = EventRows()
     with (
         client_of(brokers, token_file, authority, certificate) as client,
-        client.subscribe(wanted, name=name, shared=shared, since=read_position(since, "--since")) as events,
+        client.subscribe(
+            wanted, name=name, shared=shared, since=read_position(since, "--since"), rate=rate or None
+        ) as events,
     ):
         if move_to:
             client.move(move_to)

@@ -22,7 +22,14 @@ from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
 from weft.client.events import Publishable, ReceivedEvent, outgoing
 from weft.client.history import HistoricEvent, HistoryPages, history_request
-from weft.client.options import check_name, connection_policy, filter_text, seconds, subscription_options
+from weft.client.options import (
+    check_name,
+    connection_policy,
+    filter_text,
+    seconds,
+    subscription_options,
+    subscription_text,
+)
 from weft.client.profiles import PublishedProfile, publish_message, published
 from weft.client.questions import (
     AnswerPage,
@@ -39,6 +46,7 @@ from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
 from weft.errors import ClientClosedError, OptionError, RequestError
 from weft.language.any_filter import AnyFilter
+from weft.model.rate import Rate, split_rate, with_rate
 from weft.protocol.addresses import Address
 from weft.protocol.explanation import Explanation, explanation_of
 from weft.protocol.messages import (
@@ -54,14 +62,17 @@ from weft.protocol.messages import (
 )
 from weft.protocol.questions import (
     AnyQuestion,
+    AskBalance,
     AskItems,
     AskOrder,
     AskOverlay,
     AskProfiles,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskTrace,
     AskWhy,
+    BalanceReport,
     BrokerSummary,
     ChangeSubscription,
     DetachLink,
@@ -69,15 +80,19 @@ from weft.protocol.questions import (
     FilterTrace,
     ItemDirection,
     ItemFacts,
+    MoveSession,
     OrderNode,
     OverlayList,
     ProfileFacts,
+    RulesReport,
     SessionFacts,
+    SetBalance,
     SubscriptionFacts,
     WhyReport,
 )
 from weft.protocol.status import BrokerStatus, broker_status
 
+_SILENCE = 30.0  # seconds without a word from a broker after which it is abandoned, if nothing else is said
 _FAIR = 64  # events after which other tasks get a turn
 
 
@@ -242,13 +257,18 @@ class Client:
         """
         return self._engine.is_over
 
-    async def move(self, address: str, *, patience: float | None = None) -> None:
+    async def move(self, address: str, *, patience: float | None = None, abandon: bool = False) -> None:
         """Go on at another broker of the same network, and lose nothing. Returns when everything is there.
 
         Named subscriptions take along what is not acknowledged: no event is lost, comes twice or out of order, and
         iterators just go on. A client with a name goes on publishing where it was. Subscriptions without a name begin
-        anew, and shared ones stay where they are. Raises ConnectError if the broker does not take the client, or not
-        within `patience` seconds; then the client is at its old broker.
+        anew, and shared ones stay where they are. The old connection goes on until the other broker has the session.
+        Raises ConnectError if the broker does not take the client, or not within `patience` seconds; then the client is
+        at its old broker.
+
+        With `abandon`, the client goes on without its old broker when that has been silent for `patience` seconds, 30
+        by default: `gaps` or `resets` of a subscription say that events may be missing. If the old broker comes back,
+        what it has is delivered late, and perhaps a second time.
 
         Cost: a few round trips between the brokers and a few commits, and as long as what is not acknowledged travels.
 
@@ -260,7 +280,11 @@ class Client:
         """
         if patience is not None and not patience > 0:
             raise OptionError(f"patience is a number of seconds above 0, not {patience!r}")
-        await self._engine.move(Address.parse(address), patience)
+        target = Address.parse(address)
+        if abandon:
+            await self._engine.move(target, None, _SILENCE if patience is None else patience)
+        else:
+            await self._engine.move(target, patience, None)
 
     # -- publishing ------------------------------------------------------------------------------------------
 
@@ -445,6 +469,8 @@ class Client:
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
+        rate: str | Rate | None = None,
         profiles: Literal["covering", "overlap"] | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
@@ -456,6 +482,10 @@ class Client:
           subscription is created, not when it is resumed.
         - `ordered`: whether an event that failed (`nack`) holds back those behind it.
         - `lag`: how many events the subscription may be behind before the oldest are dropped.
+        - `expires`: seconds after which the broker forgets a subscription with a name that nobody reads; None means as
+          long as it keeps the sessions of this client.
+        - `rate`: at most so many events, such as "10/s" or "100/min". The broker suppresses the others, which are never
+          delivered, and counts them: `suppressed` in `weft status`. Older events that `since` asks for are not limited.
         - `profiles`: also show the living profiles that the filter covers, or overlaps (see `publish_profile`). An
           event whose `profile` is not None says that one has appeared, changed or ended; `replace` shows the
           difference.
@@ -477,8 +507,8 @@ class Client:
         >>> asyncio.run(main())
         'Chile'
         """
-        options = subscription_options(name, shared, since, ordered, lag, profiles)
-        return Subscription(self._engine, filter_text(filter), name, options)
+        options = subscription_options(name, shared, since, ordered, lag, expires, profiles)
+        return Subscription(self._engine, subscription_text(filter, rate), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -772,6 +802,33 @@ class Client:
         question = AskWhy(session, None if number is None else SubNumber(number))
         return expected((await self.ask(question, broker=broker)).answer, WhyReport)
 
+    async def rules(
+        self,
+        principal: str = "",
+        *,
+        filter: AnyFilter | None = None,
+        event: Publishable | None = None,
+        broker: str = "",
+    ) -> RulesReport:
+        """What the access rules allow a principal, by default oneself.
+
+        With a filter or an event, it also says whether the principal may subscribe to the filter, and publish or read
+        the event. Needs the right `status` for the rules of others. Raises FilterError, AccessError or RequestError.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         found = await client.rules(filter="magnitude >= 5")
+        ...         return found.subscribe, found.subscribe_problem
+        >>> asyncio.run(main())
+        (None, '')
+        """
+        text = "" if filter is None else filter_text(filter)
+        question = AskRules(principal, text, b"" if event is None else bytes(outgoing(event).attributes))
+        return expected((await self.ask(question, broker=broker)).answer, RulesReport)
+
     # -- operation -------------------------------------------------------------------------------------------
 
     async def disconnect(self, session: str, *, reason: str = "", broker: str = "") -> None:
@@ -788,6 +845,63 @@ class Client:
         >>> asyncio.run(main())
         """
         await self.ask(Disconnect(session, reason), broker=broker)
+
+    async def move_session(self, session: str, address: str, *, broker: str = "") -> None:
+        """Let the broker at another address take a session over, with its client if it is connected. Needs `operate`.
+
+        Returns when that broker is asked to; `sessions` shows where the session is. Access and limits are checked at
+        that broker; if it does not take the session, nothing changes. Raises AccessError, ConnectError, or
+        RequestError if there is no such session, or the broker is not in the network.
+
+        Cost: two round trips, and one connection to the other broker.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="sensor-7") as client:
+        ...         try:
+        ...             await client.move_session("sensor-7", local.address)
+        ...         except RequestError as error:
+        ...             return str(error)
+        >>> asyncio.run(main())
+        'this broker has no name, so no session can leave it; give it one'
+        """
+        target = Address.parse(address)
+        to = await self._engine.name_at(target)
+        await self.ask(MoveSession(session, to, str(target)), broker=broker)
+
+    async def balance(self, *, broker: str = "") -> BalanceReport:
+        """The loads of all brokers that balance them, as the broker knows them. Needs the right `status`.
+
+        Cost: one round trip.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        False
+        """
+        return expected((await self.ask(AskBalance(), broker=broker)).answer, BalanceReport)
+
+    async def set_balance(self, enabled: bool, *, broker: str = "") -> None:
+        """Let a broker share its load, and move sessions to others when it has too much; or not. Needs `operate`.
+
+        It holds until the broker is started again; `[balance]` in its settings is for good. Raises AccessError, or
+        RequestError if the broker has no name.
+
+        Cost: one round trip.
+
+        >>> from weft.server.config import BrokerConfig
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker(config=BrokerConfig(name="north")) as local, local.connect() as client:
+        ...         await client.set_balance(True)
+        ...         return (await client.balance()).enabled
+        >>> asyncio.run(main())
+        True
+        """
+        await self.ask(SetBalance(enabled), broker=broker)
 
     async def detach(self, link: str, *, broker: str = "") -> None:
         """End a link, with everything that the neighbour wants; nobody waits for it any more. Needs `operate`.
@@ -1075,8 +1189,10 @@ class Subscription(_Subscribed):
         """
         await (await self._open()).complete()
 
-    async def replace(self, filter: AnyFilter) -> None:
-        """Change the filter, from the next event on. What matched before is still delivered.
+    async def replace(self, filter: AnyFilter | None = None, *, rate: str | Rate | None = "") -> None:
+        """Change the filter, the rate, or both, from the next event on. What matched before is still delivered.
+
+        Without a filter, or without a rate, it keeps the one that it has; with `rate=None` it has no rate any more.
 
         Cost: one round trip and one commit.
 
@@ -1089,8 +1205,11 @@ class Subscription(_Subscribed):
         >>> asyncio.run(main())
         6.5
         """
-        text = filter_text(filter)
+        before, limit = split_rate(self._filter)
+        text = before if filter is None else filter_text(filter)
+        text = with_rate(text, limit) if rate == "" else subscription_text(text, rate)
         await (await self._open()).ask("replace", text)
+        self._filter = text
 
     @property
     def dead_letters(self) -> DeadLetterQueue:

@@ -21,8 +21,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from weft.client.effects import Dial, HangUp, Notice, Over, SessionEffect, Stored, WakeAt
-from weft.client.session import ClientSession, SessionState
+from weft.client.effects import Dial, Greet, HangUp, Notice, Over, SessionEffect, Stored, WakeAt
+from weft.client.session import ClientSession
 from weft.errors import ClientClosedError, ConnectError, RemoteProtocolError, WeftError
 from weft.protocol.addresses import Address
 from weft.protocol.codec import broker_messages, encode
@@ -208,8 +208,8 @@ class SessionDriver:
         self._handle, self._ended, self._failed = handle, ended, failed
         self._commands: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
-        self._wire: _Wire | None = None
-        self._dialling: asyncio.Task[None] | None = None
+        self._wires: dict[int, _Wire] = {}  # open connections: one, or two while the session moves
+        self._dialling: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._later: dict[Callable[[], object], None] = {}
         self._later_timer: asyncio.TimerHandle | None = None
@@ -239,10 +239,13 @@ class SessionDriver:
         self._obey(self.session.close(self._now(), round(self.session.policy.patience * 1e6), forget))
         self.flush()
 
-    def move(self, address: Address, patience: float | None) -> None:
-        """Go on at another broker; after `patience` seconds in vain, back to this one."""
-        micros = None if patience is None else round(patience * 1e6)
-        self._obey(self.session.move(address, self._now(), micros))
+    def move(self, address: Address, patience: float | None, abandon: float | None) -> None:
+        """Go on at another broker; if that does not have the session after `patience` seconds, stay at this one.
+
+        With `abandon`, go on without this one when it has been silent for so many seconds.
+        """
+        micros = [None if each is None else round(each * 1e6) for each in (patience, abandon)]
+        self._obey(self.session.move(address, self._now(), micros[0], abandon=micros[1]))
         self.flush()
 
     def stop(self) -> None:
@@ -257,7 +260,8 @@ class SessionDriver:
 
     def flush(self) -> None:
         """Send what there is to send."""
-        wire, session = self._wire, self.session
+        session = self.session
+        wire = self._wires.get(session.connection)
         if session.publisher.too_late:
             late, session.publisher.too_late = session.publisher.too_late, []
             self._handle(self, [*late])
@@ -308,9 +312,12 @@ class SessionDriver:
                     self._timer.cancel()
                 self._timer = self._loop.call_at(effect.at / 1_000_000, self._tick)  # type: ignore[union-attr]
             elif isinstance(effect, Dial):
-                self._dialling = self._loop.create_task(self._dial(effect.connection, effect.address))
-            elif kind is HangUp:
-                self._hang_up()
+                task = self._loop.create_task(self._dial(effect.connection, effect.address))
+                self._dialling[effect.connection] = task
+            elif isinstance(effect, Greet):
+                self._wires[effect.connection].write(encode(effect.messages))
+            elif isinstance(effect, HangUp):
+                self._hang_up(effect.connection)
             elif isinstance(effect, Over):
                 over = effect
             else:
@@ -328,10 +335,10 @@ class SessionDriver:
         self._obey(self.session.tick(self._now()))
         self.flush()
 
-    def _hang_up(self) -> None:
-        if self._dialling is not None:
-            self._dialling.cancel()
-        wire, self._wire, self._dialling = self._wire, None, None
+    def _hang_up(self, connection: int) -> None:
+        dialling, wire = self._dialling.pop(connection, None), self._wires.pop(connection, None)
+        if dialling is not None:
+            dialling.cancel()
         if wire is not None:
             wire.abort()
 
@@ -370,21 +377,22 @@ class SessionDriver:
             failure = ConnectError(f"no broker at {address}: {reason}; start one with `weft serve`")
         else:
             return
+        self._dialling.pop(connection, None)
         self._failed(self, address, failure)
         self._obey(self.session.dial_failed(connection, failure, self._now()))
 
     def opened(self, wire: _Wire) -> None:
         """A connection is open."""
-        if wire.connection != self.session.connection or self.session.state is not SessionState.DIALLING:
+        if wire.connection not in self._dialling:
             wire.abort()
             return
-        self._wire = wire
+        self._wires[wire.connection] = wire
         self._obey(self.session.opened(wire.connection, self._now()))
         self.flush()
 
     def received(self, wire: _Wire, data: bytes) -> None:
         """What one read brought."""
-        if wire is not self._wire:
+        if self._wires.get(wire.connection) is not wire:
             return
         session, now = self.session, int(self._loop.time() * 1_000_000)
         try:
@@ -401,8 +409,9 @@ class SessionDriver:
 
     def closed(self, wire: _Wire) -> None:
         """A connection is gone."""
-        if wire is self._wire:
-            self._wire = self._dialling = None
+        if self._wires.get(wire.connection) is wire:
+            del self._wires[wire.connection]
+            self._dialling.pop(wire.connection, None)
             self._obey(self.session.closed(wire.connection, self._now()))
 
 

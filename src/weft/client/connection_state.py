@@ -1,7 +1,8 @@
 """Whether a client is connected, as the application sees it: now, from now on, and in the process's log.
 
 The logger is `weft.client`: a connection is logged as INFO, a loss and the first failure to reconnect as WARNING, and
-the end of a client by an error as ERROR. Tokens and events are never logged.
+the end of a client by an error as ERROR. What happens before the first connection is only raised. Tokens and events are
+never logged.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ConnectionStates:
         self._who = f"client {name!r}" if name else "a client"
         self._watches: list[StateWatch] = []
         self._lock = threading.Lock()
-        self._is_over = False
+        self._is_over = self._was_connected = False
 
     def watch(self, waiter: Callable[[], Waiter] = Waiter) -> StateWatch:
         """Watch it, beginning with the present state."""
@@ -89,6 +90,7 @@ class ConnectionStates:
 
     def connected(self, address: str) -> None:
         """The broker has welcomed it."""
+        self._was_connected = True
         LOGGER.info("%s is connected to %s", self._who, address)
         self._set(ConnectionState(True, address))
 
@@ -101,13 +103,14 @@ class ConnectionStates:
     def failed(self, address: str, error: Exception) -> None:
         """An attempt to connect failed; the client goes on trying. The same reason is logged once."""
         if not self._is_over and self.current.reason != str(error):
-            LOGGER.warning("%s cannot connect: %s", self._who, error)
+            if self._was_connected:
+                LOGGER.warning("%s cannot connect: %s", self._who, error)
             self._set(ConnectionState(False, address, str(error)))
 
     def over(self, error: Exception, expected: bool) -> None:
         """The client has ended; it does not come back."""
         if not self._is_over:
-            if not expected:
+            if not expected and self._was_connected:
                 LOGGER.error("%s has ended: %s", self._who, error)
             self._set(ConnectionState(False, self.current.address, str(error)), is_over=True)
 

@@ -12,6 +12,7 @@ from weft.protocol.addresses import Address
 from weft.protocol.messages import (
     Advertise,
     Answer,
+    ClientMessage,
     DeadDone,
     DeadLetters,
     DeadMessage,
@@ -46,6 +47,13 @@ class HangUp(msgspec.Struct, frozen=True):
     """Drop a connection, or stop opening it, at once. The session has already forgotten it."""
 
     connection: int
+
+
+class Greet(msgspec.Struct, frozen=True):
+    """Send these messages on a second connection, which is open besides the one that `take` is for."""
+
+    connection: int
+    messages: tuple[ClientMessage, ...]
 
 
 class WakeAt(msgspec.Struct, frozen=True):
@@ -152,4 +160,4 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 Notice = MoveEnded | Ready | Lost | Stored | NotStored | Arrived | Answered | Ended | Missed | Replied | Closed
-SessionEffect = Dial | HangUp | WakeAt | Over | Notice
+SessionEffect = Dial | Greet | HangUp | WakeAt | Over | Notice

@@ -155,6 +155,22 @@ class ClientEngine:
         return f"{what} within {timeout:g} s; the client is {self.states.current}"
 
     @property
+    def broker(self) -> str:
+        """The name of the broker; empty if it has none."""
+        return "" if self._main is None else self._main.session.home
+
+    async def name_at(self, address: Address) -> str:
+        """The name of the broker at another address, to which it connects for a moment. Raises ConnectError."""
+        self._open_main()
+        other = ClientEngine(replace(self._policy, addresses=(address,)))
+        try:
+            await other.open(self.loop)
+            return other.broker
+        finally:
+            await other.close()
+            other.finish()
+
+    @property
     def is_over(self) -> bool:
         """Whether it has ended, or is about to."""
         return self._error is not None
@@ -282,7 +298,7 @@ class ClientEngine:
 
     # -- moving ----------------------------------------------------------------------------------------------
 
-    async def move(self, address: Address, patience: float | None) -> None:
+    async def move(self, address: Address, patience: float | None, abandon: float | None) -> None:
         """Move every session of this client to another broker. Raises why one of them could not be moved."""
         self._open_main()
         with self._lock:
@@ -293,7 +309,7 @@ class ClientEngine:
             self._moving.update(waiters)
         self._policy = replace(self._policy, addresses=(address, *self._policy.addresses))
         for driver in drivers:
-            driver.post(self._move, driver, address, patience)
+            driver.post(self._move, driver, address, patience, abandon)
         failures: list[WeftError] = []
         for waiter in waiters.values():
             try:
@@ -303,13 +319,13 @@ class ClientEngine:
         if failures:
             raise failures[0]
 
-    def _move(self, driver: SessionDriver, address: Address, patience: float | None) -> None:
+    def _move(self, driver: SessionDriver, address: Address, patience: float | None, abandon: float | None) -> None:
         """Without a name, everything is confirmed first: another broker would not know what is stored."""
         session = driver.session
         if not session.name and not session.is_settled and session.error is None:
-            driver.later(partial(self._move, driver, address, patience))
+            driver.later(partial(self._move, driver, address, patience, abandon))
         else:
-            driver.move(address, patience)
+            driver.move(address, patience, abandon)
 
     def _moved(self, driver: SessionDriver, error: WeftError | None) -> None:
         with self._lock:
@@ -344,13 +360,13 @@ class ClientEngine:
         elif not name:
             driver = self._driver(f"temporary-{uuid4().hex}", expires=_TEMPORARY)
         else:
-            driver = self._named(name)
+            driver = self._named(name, options.expires or None)
         handle = SubscriptionHandle(driver, number, name, options, self.loop)
         with self._lock:
             self._handles[driver][number] = handle
         return handle
 
-    def _named(self, name: str) -> SessionDriver:
+    def _named(self, name: str, expires: int | None) -> SessionDriver:
         """The driver of a session of this name. Raises OptionError if the client uses the name."""
         with self._lock:
             every = [each for handles in self._handles.values() for each in handles.values()]
@@ -359,7 +375,7 @@ class ClientEngine:
             raise OptionError(f"this client is already subscribed as {name!r}; use that subscription, or another name")
         if name == self.name:
             raise OptionError(f"the client itself is known as {name!r}; give the subscription another name")
-        driver = self._driver(name)
+        driver = self._driver(name, expires)
         driver.after = same[-1].driver.session if same else None
         return driver
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from weft.client.session import ConnectionPolicy
 from weft.client.subscription import SubscriptionOptions
 from weft.client.tls import client_context
-from weft.errors import FilterError, OptionError
+from weft.errors import FilterError, FilterSyntaxError, OptionError
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.model.door import is_unicode
+from weft.model.rate import Rate, with_rate
 from weft.model.value import to_micros
 from weft.protocol.addresses import Address
 
@@ -60,7 +61,13 @@ def connection_policy(  # noqa: PLR0913, PLR0917 - the options of a client
 
 
 def subscription_options(  # noqa: PLR0913, PLR0917 - the options of a subscription
-    name: str, shared: bool, since: int | datetime | None, ordered: bool, lag: int, profiles: str | None = None
+    name: str,
+    shared: bool,
+    since: int | datetime | None,
+    ordered: bool,
+    lag: int,
+    expires: float | timedelta | None = None,
+    profiles: str | None = None,
 ) -> SubscriptionOptions:
     """What a subscription is. Raises OptionError."""
     check_name(name)
@@ -68,6 +75,9 @@ def subscription_options(  # noqa: PLR0913, PLR0917 - the options of a subscript
         raise OptionError(f"profiles is 'covering' or 'overlap', not {profiles!r}")
     if profiles is not None and shared:
         raise OptionError("a shared subscription is not shown profiles; leave shared= out")
+    kept = seconds(expires)
+    if kept and (shared or not name):
+        raise OptionError("only a subscription with a name that is not shared is kept, so only that can expire")
     if shared and not name:
         raise OptionError("a shared subscription needs a name, the same one for all its consumers")
     if shared and since is not None:
@@ -82,15 +92,27 @@ def subscription_options(  # noqa: PLR0913, PLR0917 - the options of a subscript
             raise OptionError(f"since is an offset or a datetime, not {since!r}")
         offset = since
     durable = bool(name) or since is not None or profiles is not None
-    return SubscriptionOptions(durable, ordered, name if shared else "", offset, moment, lag, profiles=profiles or "")
+    share = name if shared else ""
+    return SubscriptionOptions(durable, ordered, share, offset, moment, lag, expires=kept, profiles=profiles or "")
 
 
 def filter_text(filter: AnyFilter) -> str:
     """A filter as it is sent. Raises FilterError."""
-    text = str(as_filter(filter))
+    try:
+        text = str(as_filter(filter))
+    except FilterSyntaxError as error:
+        if not isinstance(filter, str) or not error.message.startswith("unknown predicate"):
+            raise
+        text = filter  # the broker may know it
     if not is_unicode(text):
         raise FilterError("the filter is not valid Unicode text")
     return text
+
+
+def subscription_text(filter: AnyFilter, rate: str | Rate | None) -> str:
+    """A filter as it is sent, with a rate or without. Raises FilterError."""
+    given = Rate.parse(rate) if isinstance(rate, str) else rate
+    return with_rate(filter_text(filter), given)
 
 
 def check_name(name: str) -> str:

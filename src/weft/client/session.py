@@ -14,6 +14,8 @@ The calls, in the order of a session's life:
    the application asks for and publishes, and `received` returns notices to the application.
 4. `closed` says that the connection is gone. The session dials again: the addresses in turn, with growing pauses.
 5. `tick` is called at the time of the last `WakeAt`: for heartbeats, time-outs and pauses.
+   `move` goes on at another broker: a second connection is opened, on which the driver sends what `Greet` has. When
+   that is welcome, the first one is hung up.
 6. `close` sends what is left, and then `Goodbye`. `Over` is the last effect, and says why the session ended.
 
 A session with a name is fenced by its epoch: each connection of this client has a higher one than the last. If somebody
@@ -37,6 +39,7 @@ from weft.client.effects import (
     Closed,
     Dial,
     Ended,
+    Greet,
     HangUp,
     Lost,
     Missed,
@@ -95,7 +98,7 @@ from weft.protocol.messages import (
     SubNumber,
     Unadvertise,
     Welcome,
-    Whence,
+    Whereabouts,
     WithdrawProfile,
     next_epoch,
 )
@@ -112,6 +115,7 @@ _NEEDED = {ReadHistory: REPORTS, Question: QUESTIONS, PublishProfile: PROFILES, 
 _WHAT = {ReadHistory: "read history", Question: "answer questions"}  # what brokers before these versions cannot do
 _HAVE_PROFILES = "have profiles"
 _MOST_GREETED = 16
+_NOT_TAKEN = "refused", "unreachable", "protocol"  # codes of a broker that does not take a session over
 _RETRY = 250_000  # microseconds after which what the broker had no room for is sent again
 
 
@@ -153,6 +157,7 @@ class _Deadline(Enum):
     PAUSE = "pause"
     PATIENCE = "patience"
     MOVE = "move"
+    NEXT = "next"  # the second connection, while the session moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,17 @@ class ConnectionPolicy:
     patience: float = 5.0  # to send what is left when a session is closed
     window_events: int = 1_000  # of each queue; see `Hello`
     window_bytes: int = 1 << 20
+
+
+@dataclass(slots=True)
+class _NextConnection:
+    """A connection to the broker that a session moves to, opened while the old one still works."""
+
+    number: int
+    address: Address
+    state: SessionState  # DIALLING, GREETING, or PAUSED between two attempts
+    until: int  # when that ends
+    host: str = ""  # the name of the broker
 
 
 class ClientSession:
@@ -222,6 +238,10 @@ class ClientSession:
         self._greeted: list[str] = []  # brokers that it has greeted since, the newest first
         self._host = ""  # the name of the broker at the other end
         self._target: Address | None = None  # where the session is moving to
+        self._next: _NextConnection | None = None  # to that broker, while this connection still works
+        self._was_greeted = False  # that broker, since the move began
+        self._abandon: int | None = None  # microseconds without a word from the old broker; then go on without it
+        self._last_connection = 0  # the highest number of a connection
         self._redirect: Address | None = None
         self._redirects = 0  # in a row
         self._was_ready = self._was_useful = False  # ever, and on this connection
@@ -251,14 +271,25 @@ class ClientSession:
 
     def opened(self, connection: int, now: int) -> list[SessionEffect]:
         """The connection is open: `take` returns the Hello."""
-        if connection == self.connection and self.state is _S.DIALLING:
+        following = self._next
+        is_next = following is not None and following.number == connection and following.state is _S.DIALLING
+        if not is_next and (connection != self.connection or self.state is not _S.DIALLING):
+            return self._done()
+        try:
+            hellos = self._hellos(self.policy.credentials())
+        except Exception as failure:  # the application's own function
+            return self.fail(failure, "the function given as token= failed")
+        self._was_greeted = True
+        if is_next:
+            assert following is not None
+            following.state = _S.GREETING
+            self._deadlines[_Deadline.NEXT] = following.until = now + _micros(self.policy.timeout)
+            self._effects.append(Greet(connection, tuple(hellos)))
+        else:
             self._become(_S.GREETING)
             self._last_read = now
             self._set_deadline(_Deadline.HELLO, now + _micros(self.policy.timeout))
-            try:
-                self._unsent += self._hellos(self.policy.credentials())
-            except Exception as failure:  # the application's own function
-                return self.fail(failure, "the function given as token= failed")
+            self._unsent += hellos
         return self._done()
 
     def dial_failed(self, connection: int, error: WeftError, now: int) -> list[SessionEffect]:
@@ -266,12 +297,17 @@ class ClientSession:
         if connection == self.connection and self.state is _S.DIALLING:
             self._is_dialled = False
             self._try_next(error, now)
+        elif self._next is not None and self._next.number == connection:
+            self._next = None
+            self._return(error, now)
         return self._done()
 
     def received(self, connection: int, messages: Sequence[BrokerMessage], now: int) -> list[SessionEffect]:
         """The messages of one read. Cost: O(messages)."""
+        if self._next is not None and connection == self._next.number:
+            messages = self._welcomed_next(messages, now)
         if connection != self.connection or self.state not in _CONNECTED:
-            return []
+            return self._done()
         self._last_read = now
         at, size = 0, len(messages)
         while at < size:
@@ -300,6 +336,8 @@ class ClientSession:
         if connection == self.connection and self.state in _CONNECTED:
             self._fatal = ConnectError(f"{self.address} does not speak Weft's protocol: {error}")
             self._hang_up(self._fatal, now)
+        elif self._next is not None and connection == self._next.number:
+            self._return(ConnectError(f"{self._next.address} does not speak Weft's protocol: {error}"), now)
         return self._done()
 
     def closed(self, connection: int, now: int) -> list[SessionEffect]:
@@ -312,6 +350,8 @@ class ClientSession:
                 if address is not None and address.scheme == "weft":
                     why += f"; if it uses TLS, connect to {replace(address, scheme='weft+tls')}"
             self._gone(ConnectError(f"{address} closed the connection{why}"), now)
+        elif self._next is not None and connection == self._next.number:
+            self._next_gone(now)
         return self._done()
 
     def tick(self, now: int) -> list[SessionEffect]:
@@ -334,6 +374,8 @@ class ClientSession:
                     self._dial(now)
                 case _Deadline.PATIENCE:
                     self._end()
+                case _Deadline.NEXT:
+                    self._next_is_late(now)
                 case _Deadline.MOVE:
                     self._return(ConnectError(f"{self._target} does not have the session in time"), now)
         return self._done()
@@ -341,6 +383,7 @@ class ClientSession:
     def close(self, now: int, patience: int, forget: bool = False) -> list[SessionEffect]:
         """Send what waits, and then Goodbye; after `patience` microseconds without. `forget` ends the session too."""
         self._forget = self._forget or forget
+        self._drop_next()
         if self.state in _WELCOME:
             if self.state is _S.READY:
                 self._become(_S.CLOSING)
@@ -350,29 +393,36 @@ class ClientSession:
             self._end()
         return self._done()
 
-    def move(self, address: Address, now: int, patience: int | None = None) -> list[SessionEffect]:
+    def move(
+        self, address: Address, now: int, patience: int | None = None, *, abandon: int | None = None
+    ) -> list[SessionEffect]:
         """Go on at another broker: `MoveEnded` says whether that was possible. The session is there then, whole.
 
-        If it is refused there, or has not come after `patience` microseconds, it goes back to where it was.
+        The connection goes on until the other broker has the session, if that has a name. If it is refused there, or
+        has not come after `patience` microseconds, it stays where it was. With `abandon` it goes on without the old
+        broker, when that has not said a word to the new one for so many microseconds.
         """
         if self.state in (_S.CLOSING, _S.LEAVING, _S.OVER) or self._target is not None:
             reason = "the session is moving already" if self._target is not None else "the session is closed"
             self._effects.append(MoveEnded(ConnectError(f"{reason}; it does not move to {address}")))
             return self._done()
-        self._target = address
+        self._target, self._was_greeted, self._abandon = address, False, abandon
         if self.state is _S.NEW:
             self._addresses, self._target = (address,), None  # it has not begun
             self._effects.append(MoveEnded(None))
+            return self._done()
+        self._redirects, self._pause, self._since = 0, 0.0, now
+        self._move_until = 0 if patience is None else now + patience
+        if self.state is _S.READY and self.name and self._home:
+            if self._move_until:
+                self._deadlines[_Deadline.MOVE] = self._move_until
+            self._dial_next(now)
             return self._done()
         if self._is_dialled:
             self._effects.append(HangUp(self.connection))
             self._is_dialled = False
         self._lose()
-        self._redirects, self._pause, self._since = 0, 0.0, now
         self._dial(now)
-        if patience is not None:
-            self._deadlines[_Deadline.MOVE] = now + patience
-            self._move_until = now + patience
         return self._done()
 
     def stop(self) -> list[SessionEffect]:
@@ -466,6 +516,11 @@ class ClientSession:
         return self._last_token
 
     @property
+    def home(self) -> str:
+        """The name of the broker that has welcomed the session last; empty if it has none."""
+        return self._home
+
+    @property
     def is_settled(self) -> bool:
         """Whether everything published is confirmed and every request is answered."""
         asking = bool(self._requests) or any(each.asks for each in self.subscriptions.values())
@@ -502,7 +557,7 @@ class ClientSession:
             return
         addresses = self._addresses
         self.address = redirect or addresses[self._turn % len(addresses)]
-        self.connection += 1
+        self.connection = self._last_connection = self._last_connection + 1
         self._redirect, self._is_dialled = None, True
         self._began, self._was_useful, self._last_words, self._host = now, False, "", ""
         self._become(_S.DIALLING)
@@ -517,18 +572,21 @@ class ClientSession:
 
     def _hellos(self, credentials: bytes) -> list[ClientMessage]:
         """The first messages of a connection: who the client is, and where its session is."""
-        hello = self._hello(credentials)
-        if not self.name or self._before is None or not self._home:
+        hello, last = self._hello(credentials), self.welcome or self._before
+        if not self.name or last is None or not self._home:
             return [hello]
-        whence = Whence(self._before.session, self._home, tuple(self._greeted[:_MOST_GREETED]))
+        abandon = None if self._target is None or self._abandon is None else self._abandon // 1_000
+        hints = tuple(self._greeted[:_MOST_GREETED])
+        whence = Whereabouts(last.session, self._home, hints, last.epoch, abandon)
         return [msgspec.structs.replace(hello, versions=(MOVES, NEWEST)), whence]
 
     def _hello(self, credentials: bytes) -> Hello:
         epoch = pub_epoch = 0
-        if self.name and self._before is not None:
+        before = self.welcome or self._before
+        if self.name and before is not None:
             self._tries += 1
-            last, pub_epoch = self._before.epoch, self.publisher.epoch
-            strides = self._before.version >= MOVES
+            last, pub_epoch = before.epoch, self.publisher.epoch
+            strides = before.version >= MOVES
             epoch = next_epoch(last + (self._tries - 1) * STRIDE) if strides else last + self._tries
         return Hello(
             versions=(VERSION, NEWEST),
@@ -575,6 +633,8 @@ class ClientSession:
         self._lose()
         if self._fatal is not None or self.state in (_S.CLOSING, _S.LEAVING):
             self._end()
+        elif self._next is not None:
+            self._switch(now)
         elif self._unwelcome is not None:
             refused, self._unwelcome = self._unwelcome, None
             self._return(refused, now)
@@ -617,15 +677,106 @@ class ClientSession:
         self._set_deadline(_Deadline.PAUSE, now + _micros(pause * (0.5 + self._draw() / 2)))
 
     def _return(self, error: WeftError, now: int) -> None:
-        """The session does not get to the broker to which it should move: go back to where it was."""
+        """The session does not get to the broker to which it should move: stay, or go back to where it was.
+
+        Once that broker was greeted, the session may come to it even so, unless the old broker hears a newer hello.
+        """
         self._target, self._move_until = None, 0
+        self._deadlines.pop(_Deadline.MOVE, None)
+        self._drop_next()
         self._effects.append(MoveEnded(error))
+        if self.state is _S.READY and not self._was_greeted:
+            return
         if self._is_dialled:
             self._effects.append(HangUp(self.connection))
             self._is_dialled = False
         self._lose()
         self._turn, self._since, self._pause, self._redirect = 0, now, 0.0, None
         self._dial(now)
+
+    # -- a second connection, to the broker that the session moves to -------------------------------------------
+
+    def _dial_next(self, now: int) -> None:
+        """Open a connection to the broker to which the session moves, besides the one that it has."""
+        assert self._target is not None
+        self._last_connection += 1
+        until = now + _micros(self.policy.timeout)
+        self._next = _NextConnection(self._last_connection, self._target, _S.DIALLING, until)
+        self._deadlines[_Deadline.NEXT] = until
+        self._effects.append(Dial(self._last_connection, self._target))
+
+    def _welcomed_next(self, messages: Sequence[BrokerMessage], now: int) -> Sequence[BrokerMessage]:
+        """What the broker says to which the session moves; the rest, when its connection is the only one."""
+        following = self._next
+        assert following is not None
+        for at, message in enumerate(messages):
+            match message:
+                case HomeBroker(broker):
+                    following.host = broker
+                    self._greeted = [broker, *(each for each in self._greeted if each != broker)]
+                case Bye(code, reason) if code in _NOT_TAKEN:
+                    self._unwelcome = ConnectError(f"{following.address} refuses to take the session: {reason}", code)
+                case Welcome() | Bye("moved"):
+                    self._switch(now)
+                    return messages[at:]
+                case _:
+                    pass
+        return ()
+
+    def _switch(self, now: int) -> None:
+        """The second connection becomes the only one: its broker has the session, or the old connection is gone."""
+        following, self._next = self._next, None
+        assert following is not None
+        if self._is_dialled:
+            self._effects.append(HangUp(self.connection))
+        self._lose()
+        self.connection, self.address, self._host = following.number, following.address, following.host
+        self._is_dialled, self._redirect = following.state is not _S.PAUSED, None
+        self._began, self._last_read, self._was_useful, self._last_words = now, now, False, ""
+        if following.state is _S.PAUSED:
+            self._become(_S.PAUSED)
+            self._set_deadline(_Deadline.PAUSE, following.until)
+            return
+        self._become(_S.DIALLING)
+        self._set_deadline(_Deadline.DIAL, following.until)
+        if following.state is _S.GREETING:
+            self._become(_S.GREETING)
+            self._set_deadline(_Deadline.HELLO, following.until)
+
+    def _next_gone(self, now: int) -> None:
+        """The second connection is gone: stay if the broker has refused the session, or try again after a pause."""
+        following = self._next
+        assert following is not None
+        if self._unwelcome is not None:
+            refused, self._unwelcome = self._unwelcome, None
+            self._next = None
+            self._return(refused, now)
+            return
+        pause = self._pause
+        self._pause = min(max(self.policy.shortest_pause, 2 * pause), self.policy.longest_pause)
+        following.state = _S.PAUSED
+        following.until = now + max(1, _micros(pause * (0.5 + self._draw() / 2)))
+        self._deadlines[_Deadline.NEXT] = following.until
+
+    def _next_is_late(self, now: int) -> None:
+        """The second connection was not opened or not welcome in time, or a pause is over."""
+        following = self._next
+        assert following is not None
+        if following.state is _S.PAUSED:
+            self._dial_next(now)
+            return
+        self._effects.append(HangUp(following.number))
+        if following.state is _S.DIALLING:
+            self._next = None
+            self._return(ConnectError(f"{following.address} does not answer within {self.policy.timeout:g} s"), now)
+        else:
+            self._next_gone(now)
+
+    def _drop_next(self) -> None:
+        following, self._next = self._next, None
+        self._deadlines.pop(_Deadline.NEXT, None)
+        if following is not None and following.state is not _S.PAUSED:
+            self._effects.append(HangUp(following.number))
 
     def _lose(self) -> None:
         """Forget what belongs to the connection. Deliveries that were not acknowledged come again."""
@@ -643,6 +794,7 @@ class ClientSession:
         """The session is over: because of an error, or because the broker or the client has ended it."""
         if self.state is _S.OVER:
             return
+        self._drop_next()
         if self._is_dialled:
             self._is_dialled = False
             self._effects.append(HangUp(self.connection))
@@ -747,7 +899,7 @@ class ClientSession:
         moved = same and before is not None and before.log_id != message.log_id and home not in ("", self._host)
         same = same and before is not None and (moved or before.log_id == message.log_id)
         moved_from = before.log_id if moved and before is not None else ""
-        self._arrived(moved or self._redirects > 0)
+        was_target = self._arrived(moved or self._redirects > 0)
         self.welcome, self._tries = message, 0
         stored = self.publisher.welcomed(message.pub_epoch, message.pub_seq, kept=same)
         self._effects.append(Ready(message, same, moved_from))
@@ -776,6 +928,8 @@ class ClientSession:
         for advert in self.adverts.values():
             advert.begin(kept=same)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
+        if was_target:
+            self._effects.append(MoveEnded(None))
         self._wake()
 
     def _check_profiles(self, state: SubscriptionState, welcome: Welcome) -> None:
@@ -784,16 +938,19 @@ class ClientSession:
             state.ended = True
             self._effects.append(Ended(state.number, "version", _too_old(_HAVE_PROFILES)))
 
-    def _arrived(self, moved: bool) -> None:
-        """The broker has welcomed the session, which is there: it is the first one to come back to."""
+    def _arrived(self, moved: bool) -> bool:
+        """The broker has welcomed the session, which is there: it is the first one to come back to.
+
+        Returns whether it was to move there.
+        """
         self._home, self._greeted = self._host, []
         if self._target is not None or (moved and self._host):
             assert self.address is not None
             self._addresses = (self.address, *(each for each in self._addresses if each != self.address))
             self._turn = 0
-        if self._target is not None:
-            self._target, self._move_until = None, 0
-            self._effects.append(MoveEnded(None))
+        was_target = self._target is not None
+        self._target, self._move_until = None, 0
+        return was_target
 
     def _advertised(self, number: int, about: str, code: str = "", reason: str = "") -> None:
         """An advertisement, or its end, is granted or refused; or it is complete."""
@@ -880,9 +1037,11 @@ class ClientSession:
                 self._follow(reason)
             return
         self._last_words = reason
-        if self._target is not None and self.state is _S.GREETING and code in ("refused", "unreachable", "protocol"):
+        if self._target is not None and self.state is _S.GREETING and code in _NOT_TAKEN:
             self._unwelcome = ConnectError(f"{self.address} refuses to take the session: {reason}", code)
             return
+        if code == "taken over" and self._next is not None and self._was_greeted:
+            return  # by its own second connection, to the same broker
         if code == "taken over":
             self._fatal = SessionTakenError(
                 f"a newer connection uses the name {self.name!r}, so this one has ended; choose another name, or "
@@ -907,6 +1066,8 @@ class ClientSession:
         due = min(self._deadlines.values(), default=self._alarm)
         assert not self._deadlines or 0 < self._alarm <= due, "something is due, and no timer is set"
         assert _Deadline.PAUSE in self._deadlines or self.state is not _S.PAUSED
+        assert (self._next is not None) == (_Deadline.NEXT in self._deadlines)
+        assert self._next is None or self.state is _S.READY
         for number, state in self.subscriptions.items():
             assert state.number == number
             state.check()

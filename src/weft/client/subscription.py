@@ -84,6 +84,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     since_time: int | None = None
     lag: int = 0
     disconnect: bool = False
+    expires: int = 0  # seconds that its session is kept without a connection; 0: as the client says
     profiles: str = ""  # how it meets profiles: "covering", "overlap", or not at all
 
 
@@ -132,6 +133,7 @@ class SubscriptionState:
         if self.asks and self.asks[0].about == "subscribe":
             return None
         if not there:
+            self.is_complete = False
             self.asks.appendleft(SubscriptionRequest("subscribe", self.filter, internal=True))
         elif not self.is_complete:
             self.asks.appendleft(SubscriptionRequest("replace", self.filter, internal=True))

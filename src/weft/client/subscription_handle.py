@@ -20,6 +20,7 @@ from weft.client.effects import Answered, Ended, Missed, QueryMessage
 from weft.client.subscription import LOG_SPAN, AckBook, SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.errors import AccessError, ClientClosedError, FilterError, RequestError, WeftError
 from weft.protocol.messages import Deliver, QueueNumber, SubNumber
+from weft.protocol.move_messages import tokens_of
 
 NAMED = SubNumber(1)  # the subscription of a session that has its name from it
 MOST_HELD = 10_000  # events that a subscription without a name holds for a slow application
@@ -131,7 +132,11 @@ class Inbox:
             self._held = self._held or doubtful
             if not self._held:
                 while self._events:
-                    message = self._events.popleft()
+                    message = self._events[0]
+                    if self._acks and message.attempt > 1 and message.offset and tokens_of(message.head):
+                        doubtful = self._held = True  # it may have been acknowledged under another number
+                        break
+                    self._events.popleft()
                     if not self.durable:
                         self._bytes -= _size(message)
                     elif self._again and message.offset and message.offset in self._acks:

@@ -24,6 +24,7 @@ from weft.client.options import check_name, connection_policy, filter_text, seco
 from weft.client.questions import SearchPage, SearchPages, rows_of
 from weft.errors import ClientClosedError
 from weft.language.any_filter import AnyFilter
+from weft.model.rate import Rate
 from weft.protocol.explanation import Explanation
 from weft.protocol.questions import (
     AnyQuestion,
@@ -206,11 +207,14 @@ class SyncClient(_Blocking[Client]):
         since: int | datetime | None = None,
         ordered: bool = True,
         lag: int = 0,
+        expires: float | timedelta | None = None,
+        rate: str | Rate | None = None,
         profiles: Literal["covering", "overlap"] | None = None,
     ) -> SyncSubscription:
         """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
-        options: dict[str, Any] = {"since": since, "ordered": ordered, "lag": lag, "profiles": profiles}
-        return SyncSubscription(self._twin.subscribe(filter, name=name, shared=shared, **options))
+        some: dict[str, Any] = {"ordered": ordered, "lag": lag, "expires": expires, "rate": rate, "profiles": profiles}
+        twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **some)
+        return SyncSubscription(twin)
 
     @_documented(Client.explain)
     def explain(self, event: Publishable, *, timeout: float | None = None) -> Explanation:
@@ -288,7 +292,11 @@ class SyncClient(_Blocking[Client]):
     overlay = _blocking(Client.overlay)
     trace = _blocking(Client.trace)
     why = _blocking(Client.why)
+    rules = _blocking(Client.rules)
     disconnect = _blocking(Client.disconnect)
+    move_session = _blocking(Client.move_session)
+    balance = _blocking(Client.balance)
+    set_balance = _blocking(Client.set_balance)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
 

@@ -33,6 +33,7 @@ from weft.gateway.app import (
     send_whole,
     until_gone,
 )
+from weft.gateway.calls import MOST_JSON, WholeAnswer
 from weft.gateway.problems import (
     FAULT,
     MEDIA,
@@ -45,7 +46,6 @@ from weft.gateway.problems import (
     problem_of,
 )
 from weft.gateway.resources import read_body
-from weft.gateway.routes import MOST_JSON, WholeAnswer
 
 API = "/api/v1"
 POLICY = (
@@ -86,7 +86,7 @@ class Console:
         self._gateway = gateway
         self._logins = Logins(gateway.pool)
         self._live = LiveHub({name: source for page in PAGES for name, source in page.topics.items()})
-        self._services = ConsoleServices(Worker(), self._live, self._logins, SampleStore())
+        self._services = ConsoleServices(Worker(), self._live, self._logins, SampleStore(), gateway.runs)
         self._live.services = self._services
         own = (LOG_IN, get("/session", self._session), post("/session/end", self._log_out))
         every = [*own, *(route for page in PAGES for route in page.routes)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from weft.gateway.calls import GatewayCall
 from weft.gateway.clients import PrincipalClient
-from weft.gateway.routes import GatewayCall
 
 if TYPE_CHECKING:
     from weft.console.live import LiveHub
@@ -25,6 +26,7 @@ class ConsoleServices(NamedTuple):
     live: LiveHub
     logins: Logins
     samples: SampleStore
+    runs: Path  # recorded simulations
 
 
 @dataclass(slots=True)

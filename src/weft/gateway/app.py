@@ -14,10 +14,12 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from weft.errors import EventError, WeftError
+from weft.gateway.calls import GatewayCall, GatewayRoute, StreamAnswer, WholeAnswer
 from weft.gateway.clients import ClientPool, PrincipalClient
 from weft.gateway.cloud_http import read_message
 from weft.gateway.frames import SUBPROTOCOL, notice_item
@@ -34,7 +36,7 @@ from weft.gateway.problems import (
     login_problem,
     problem_of,
 )
-from weft.gateway.routes import OPEN, ROUTES, GatewayCall, GatewayRoute, StreamAnswer, WholeAnswer, check_query
+from weft.gateway.routes import OPEN, ROUTES, check_query
 from weft.server.http import ABORT
 from weft.server.log_lines import LogLines
 
@@ -63,7 +65,7 @@ class GatewaySite(Protocol):
 class Gateway:
     """The gateway as an ASGI application."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is given
         self,
         pool: ClientPool,
         lines: LogLines,
@@ -71,8 +73,10 @@ class Gateway:
         *,
         hosts: frozenset[str] = LOOPBACK,
         origins: frozenset[str] = frozenset(),
+        runs: Path = Path("runs"),
     ) -> None:
         self.pool, self.counts = pool, counts
+        self.runs = runs  # recorded simulations, for the console
         self.lines, self._hosts, self._origins = lines, hosts, origins
         self._exact = {(each.method, each.path): each for each in ROUTES if not each.names}
         self._others = [each for each in ROUTES if each.names]

@@ -31,8 +31,8 @@ from weft.server.security.tokens import MOST_TOKEN, Tokens
 
 IDLE = 60.0  # seconds after which a client that nobody uses is closed
 MOST_CLIENTS = 1_000
-ORDERED, UNORDERED = "http/", "http-unordered/"  # how the names of sessions begin
 MOST_STREAMS = 2_000  # of one principal
+MOST_LINGERING = 100  # subscriptions of one principal that wait for a reader to come back
 
 
 class PrincipalClient:
@@ -60,10 +60,6 @@ class PrincipalClient:
         """Whether somebody needs its connection."""
         return bool(self.users or self.feeds or self.durable)
 
-    def session_name(self, id: str, ordered: bool) -> str:
-        """The name of the session of a subscription. It says whether that is ordered, which the broker does not."""
-        return f"{ORDERED if ordered else UNORDERED}{self.principal}/{id}"
-
     async def feed(self, text: str, reader: StreamReader) -> LiveFeed:
         """The live events of a filter, shared by all streams that want them; this one is among its readers.
 
@@ -73,7 +69,8 @@ class PrincipalClient:
         if feed is None or feed.is_over:
             if sum(len(each.listeners) for each in self.feeds.values()) >= MOST_STREAMS:
                 raise ProblemError(BUSY, f"you have {MOST_STREAMS:,} streams already; close some", limit=MOST_STREAMS)
-            feed = self.feeds[text] = LiveFeed(self.log, text, lambda: self._forget(text))
+            self._end_lingering()
+            feed = self.feeds[text] = LiveFeed(self.log, text, lambda: self._forget(text), self._patience)
         feed.add(reader)  # before anything is awaited: a feed without readers ends
         try:
             await feed.open()
@@ -82,15 +79,24 @@ class PrincipalClient:
             raise
         return feed
 
+    def _end_lingering(self) -> None:
+        """End those that have waited longest for a reader, if too many do."""
+        waiting = sorted((each for each in self.feeds.values() if not each.listeners), key=lambda each: each.idle_since)
+        for feed in waiting[: max(0, len(waiting) - MOST_LINGERING)]:
+            feed.close()
+
     def _forget(self, text: str) -> None:
         feed = self.feeds.get(text)
-        if feed is not None and (feed.is_over or not feed.listeners):
+        if feed is not None and feed.is_over:
             del self.feeds[text]
 
     def tick(self, now: float) -> None:
         """Called every second."""
         for feed in list(self.feeds.values()):
-            feed.check()
+            if feed.is_idle(now):
+                feed.close()
+            else:
+                feed.check()
         for durable in list(self.durable.values()):
             if durable.is_idle(now):
                 del self.durable[durable.id]

@@ -3,17 +3,22 @@
 Law: a stream has every stored event that matches, from where it began, in the order of the log: after a reconnection
 to the broker the log is read from where the stream was. Where that is impossible, a `gap` says so. A reader that is too
 slow loses its oldest events, and is told how many. Events that are not stored are sent at most once.
+
+In a network, the log of a broker has events of others only while somebody there subscribes to them. So a subscription
+stays for a minute after its last reader has left, and a reader that comes back in time misses nothing. One that comes
+later, and one whose gateway was not connected to the broker, gets a `gap`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 from weft.client.client import Client, Subscription
+from weft.client.events import ReceivedEvent
 from weft.errors import AccessError, ConnectError, RequestError, WeftError
 from weft.gateway.frames import (
     NoticeKind,
@@ -29,12 +34,14 @@ from weft.log.base import NEVER, Offset
 from weft.model.schema import Schema
 from weft.model.value import to_micros
 from weft.protocol.messages import History, PastEvent, read_head
+from weft.protocol.questions import AskReach, BrokerReach
 
 MOST_HELD = 1_000  # events that wait for a slow reader
 MOST_HELD_BYTES = 1 << 20
 CHUNK = 64 << 10  # bytes that are written at once
 OTHER_LOG = "the broker has another log"
 REMOVED = "these events were removed from the log"
+CUT_OFF = "events that other brokers published meanwhile, until the comment `complete`, may be missing"
 NO_HISTORY = "you have no right to read history, so what you missed cannot be read"
 
 
@@ -143,6 +150,14 @@ class HistoryReader:
         async with self._lock:
             return await self.client.read_history(first, filter=text)
 
+    async def is_linked(self) -> bool:
+        """Whether events may come from other brokers; True if the broker is too old to say."""
+        try:
+            found = (await self.client.ask(AskReach())).answer
+        except RequestError:
+            return True
+        return not isinstance(found, BrokerReach) or found.neighbours > 0
+
     async def pages(self, first: int, text: str) -> AsyncIterator[tuple[int, list[StreamItem]]]:
         """The events up to the end of the log, page by page, each with where the next one begins."""
         while True:
@@ -196,13 +211,19 @@ def gap(after: StreamId | None, to: StreamId | None, reason: str) -> StreamItem:
 
 
 class LiveFeed:
-    """The live events of one filter for all its listeners. `left` is called when the last one is gone."""
+    """The live events of one filter for all its listeners. `left` is called when it is over.
 
-    def __init__(self, log: HistoryReader, text: str, left: Callable[[], None]) -> None:
+    It goes on for `linger` seconds without listeners, so that one that comes back has missed nothing.
+    """
+
+    def __init__(self, log: HistoryReader, text: str, left: Callable[[], None], linger: float = 0) -> None:
         self.text, self.listeners = text, set[StreamReader]()
         self.is_over = self.is_complete = False
-        self._log, self._client, self._left = log, log.client, left
+        self.idle_since = float("inf")  # when the last listener has left
+        self._log, self._client, self._left, self._linger = log, log.client, left, linger
+        self._unbroken = 0  # the broker has had the subscription ever since the log ended there
         self._opening: asyncio.Task[None] | None = None
+        self._subscription: Subscription | None = None  # once the broker has accepted it
         self._tasks: set[asyncio.Task[None]] = set()
         self._log_id = ""
         self._position: int | None = None  # all stored events below it were given; None if nobody may read history
@@ -230,7 +251,8 @@ class LiveFeed:
             return
         self._log_id = self._client.log_id
         with suppress(AccessError, RequestError):
-            self._position = (await self._log.page(NEVER, self.text)).end
+            self._position = self._unbroken = (await self._log.page(NEVER, self.text)).end
+        self._subscription = subscription
         self._start(self._run(subscription))
         self._start(self._complete(subscription))
 
@@ -249,6 +271,7 @@ class LiveFeed:
     def add(self, listener: StreamReader) -> None:
         """Give it every event from now on."""
         self.listeners.add(listener)
+        self.idle_since = float("inf")
         if self.is_complete:
             listener.say("complete")
 
@@ -256,10 +279,26 @@ class LiveFeed:
         """It is gone."""
         self.listeners.discard(listener)
         if not self.listeners:
-            self.is_over = True
-            for task in self._tasks:
-                task.cancel()
-            self._left()
+            self.idle_since = min(self.idle_since, asyncio.get_running_loop().time())
+            if not self._linger:
+                self.close()
+
+    def close(self) -> None:
+        """End the subscription; nobody listens."""
+        self.is_over = True
+        for task in self._tasks:
+            task.cancel()
+        self._left()
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nobody has listened for long."""
+        return not self.listeners and self.idle_since + self._linger <= now
+
+    async def missed(self, after: StreamId) -> StreamItem | None:
+        """The notice for a reader that goes on after an event, unless the broker has had the subscription since."""
+        if after.offset >= self._unbroken or not await self._log.is_linked():
+            return None
+        return gap(after, None, CUT_OFF)
 
     def end(self, kind: NoticeKind, reason: str) -> None:
         """End all streams."""
@@ -272,9 +311,7 @@ class LiveFeed:
         try:
             async with subscription:
                 async for event in subscription:
-                    place = StreamId.of(self._client.log_id, event.offset) if event.offset else None
-                    kind, schema = event.datacontenttype, self._log.schema
-                    self._arrived(event_item(event.attributes, event.payload, kind, place, schema))
+                    self._arrived(event)
                     if subscription.dropped != dropped:
                         for listener in self.listeners:
                             listener.dropped += subscription.dropped - dropped
@@ -292,12 +329,20 @@ class LiveFeed:
 
     def check(self) -> None:
         """Read the log if the client was connected anew; this is called every second, and for each event."""
-        if self._client.connections != self._connections and self._waiting is None and not self.is_over:
+        if self._subscription is None or self._waiting is not None or self.is_over:
+            return
+        if self._client.connections != self._connections:
             self._waiting = []
-            self._start(self._catch_up())
+            self._start(self._catch_up(self._subscription))
 
-    def _arrived(self, item: StreamItem) -> None:
+    def _arrived(self, event: ReceivedEvent) -> None:
         self.check()
+        if self._waiting is None and not self.listeners:
+            if event.offset and self._position is not None:
+                self._position = max(self._position, event.offset + 1)
+            return
+        place = StreamId.of(self._client.log_id, event.offset) if event.offset else None
+        item = event_item(event.attributes, event.payload, event.datacontenttype, place, self._log.schema)
         if self._waiting is not None:
             self._waiting.append(item)
         else:
@@ -311,10 +356,11 @@ class LiveFeed:
         for listener in self.listeners:
             listener.put(item)
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, subscription: Subscription) -> None:
         """Read what was stored while the client was not connected; again, if that happens meanwhile."""
         while self._client.connections != self._connections:
             self._connections = self._client.connections
+            self.is_complete = False
             try:
                 if self._position is None:
                     self._give(gap(None, None, NO_HISTORY))
@@ -323,14 +369,19 @@ class LiveFeed:
                 if page.log_id != self._log_id or self._position > page.end:
                     self._give(gap(None, StreamId.of(page.log_id, page.oldest), OTHER_LOG))
                     self._log_id, self._position = page.log_id, page.oldest
-                elif self._position < page.oldest:
+                else:
                     before = StreamId.of(page.log_id, self._position - 1)
-                    self._give(gap(before, StreamId.of(page.log_id, page.oldest), REMOVED))
+                    if self._position < page.oldest:
+                        self._give(gap(before, StreamId.of(page.log_id, page.oldest), REMOVED))
+                    if await self._log.is_linked():
+                        self._give(gap(before, None, CUT_OFF))
+                self._unbroken = page.end
                 async for _, items in self._log.pages(self._position, self.text):
                     for item in items:
                         self._give(item)
             except WeftError as error:
                 self._give(gap(None, None, str(error)))
+        self._start(self._complete(subscription))  # behind the gap
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
             self._give(item)
@@ -350,13 +401,11 @@ async def feed_stream(
     log: HistoryReader,
     listener: StreamReader,
     first: int | None = None,
-    notice: StreamItem | None = None,
+    notices: Sequence[StreamItem] = (),
 ) -> AsyncIterator[list[bytes]]:
     """The frames of a stream: what is stored from `first` on, then live events. It is one of the feed's readers."""
     form = listener.format
-    yield [start_of(form)]
-    if notice is not None:
-        yield [notice.frame(form)]
+    yield [start_of(form), *(each.frame(form) for each in notices)]
     if first is not None:
         at = first
         listener.position = NEVER  # what arrives while the log is read is in the log

@@ -58,7 +58,7 @@ def gateway_options(config: BrokerConfig, address: str) -> GatewayOptions:
         schema=config.schema,
         tls=TlsConfig() if is_plain else TlsConfig(tls.certificate, tls.key),
         keys=auth.keys,
-        policy=TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.longest, auth.single_use),
+        policy=TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.max_lifetime, auth.single_use),
     )
 
 
@@ -83,7 +83,7 @@ async def running_gateway(
     counts: Counter[str] = Counter()
     pool = ClientPool(client, counts, schema=schema, tokens=tokens, single_use=options.policy.once)
     named = {f"[{host}]" if ":" in host else host, *(each.lower() for each in config.hosts)}
-    gateway = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins))
+    gateway = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins), runs=config.runs)
     app: GatewaySite = gateway if around is None or not config.console else around(gateway)
     tls = server_context(options.tls)
     async with (
@@ -130,7 +130,12 @@ def run_child(around: SiteAround | None = None) -> None:
 def serve_gateway(
     options: GatewayOptions, lines: LogLines, around: SiteAround | None = None, *, watched: bool = False
 ) -> None:
-    """Run a gateway until SIGTERM or SIGINT; if it is `watched`, also until standard input ends."""
+    """Run a gateway until SIGTERM or SIGINT; if it is `watched`, also until standard input ends.
+
+    The process gets less processor time than others of this machine, so that a busy gateway does not slow the broker.
+    """
+    if options.config.nice and hasattr(os, "nice"):
+        os.nice(options.config.nice)
     asyncio.run(_serve(options, lines, around, watched))
 
 

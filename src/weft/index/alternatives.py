@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from weft.algebra import interval
 from weft.algebra.box import Box
+from weft.algebra.element_sets import element_set
 from weft.algebra.interval import NUMBERS, STRINGS, Line
 from weft.algebra.residual import Outcomes, Subject
 from weft.algebra.string_terms import Term, starting_with
@@ -25,10 +26,12 @@ from weft.index.pieces import (
     Need,
     any_list,
     contained,
+    element_part,
     element_piece,
+    element_prefix,
     fitting,
-    is_list_axis,
     pieces_of,
+    real_list,
 )
 from weft.language.membership import is_membership, membership
 from weft.language.pattern import Pattern
@@ -66,7 +69,7 @@ class _Choice(NamedTuple):
     parts: list[_Part]
     rows: int
     wide: bool = False
-    listed: bool = False  # the elements of a list
+    listed: bool = False  # a membership: the elements of a list
 
 
 def room(boxes: int) -> int:
@@ -87,7 +90,8 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
     if len(sets) > min(MOST_TESTS, most):  # those of fewest ranges say most
         sets.sort(key=lambda item: _intervals(item[1]) + len(item[1].strings.terms))
         sets, check = sets[: min(MOST_TESTS, most)], True
-    choices = [_of_values(name, values) for name, values in sets]
+    tested = {name for name, _ in sets if not is_membership(name)}
+    choices = [_of_values(name, values, tested) for name, values in sets]
     for subject in (subject for subject in box.residuals if subject in subjects):
         if len(choices) < min(MOST_TESTS, most):
             allowed = box.residuals[subject]
@@ -115,10 +119,12 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
         yield Alternative(tests, wide, needs, check or too_many or any(part.loose for part in chosen))
 
 
-def _of_values(name: str, values: ValueSet) -> _Choice:
-    """The tests of a value set: of all that is not a pattern, and of each term."""
+def _of_values(name: str, values: ValueSet, tested: set[str]) -> _Choice:
+    """The tests of a value set: of all that is not a pattern, and of each term. The axes of the `tested` attributes
+    are in use; those that a membership takes are added.
+    """
     if is_membership(name):
-        return _of_membership(name, values)
+        return _of_membership(name, values, tested)
     terms = values.strings.terms
     if not terms:
         return _Choice([_Part({Axis(name): values})], _intervals(values))
@@ -131,12 +137,14 @@ def _of_values(name: str, values: ValueSet) -> _Choice:
     return _Choice(parts, sum(math.prod(map(_intervals, part.tests.values())) for part in parts))
 
 
-def _of_membership(name: str, values: ValueSet) -> _Choice:
-    """The needs of a test whether a list has any of some values, or all."""
-    attribute, keys, every = membership(name)
+def _of_membership(name: str, values: ValueSet, tested: set[str]) -> _Choice:
+    """The needs of a test whether a list has any of some values, or all, or an element that passes a test."""
+    attribute, keys, every, test = membership(name)
+    if test and len(values.bools) == 1:
+        return _of_element_test(name, attribute, values, tested)
     elements, present = [element_piece(attribute, key) for key in sorted(keys)], any_list(attribute)
     if len(values.bools) != 1:
-        return _Choice([_Part({}, needs=frozenset({Need(present, bool(values.bools))}))], 1)
+        return _Choice([_Part({}, needs=frozenset({Need(present, bool(values.bools))}))], 1, listed=True)
     (true,) = values.bools
     needs = [Need(element, true) for element in elements]
     there = frozenset(() if true else (Need(present, True),))
@@ -147,6 +155,45 @@ def _of_membership(name: str, values: ValueSet) -> _Choice:
     if values.absent and (true or len(parts) > 1):
         parts.append(_Part({}, needs=frozenset({Need(present, False)})))
     return _Choice(parts, len(parts), listed=True)
+
+
+def _of_element_test(name: str, attribute: str, values: ValueSet, tested: set[str]) -> _Choice:
+    """Prefixes and other texts of elements are pieces. With any other test, a scalar is found on the attribute's own
+    axis, as by an ordinary test, and a list is evaluated.
+    """
+    present = Need(any_list(attribute), True)
+    (true,) = values.bools
+    if not true:  # no element passes
+        return _Choice([_Part({}, True, frozenset(() if values.absent else (present,)))], 1, listed=True)
+    found = element_set(name).values
+    parts = None if found is None else _of_texts(attribute, found)
+    if parts is None and found and attribute not in tested:
+        tested.add(attribute)
+        parts = list(_of_values(attribute, found, set()).parts)
+        parts.append(_Part({}, True, frozenset({Need(real_list(attribute), True)})))
+    if parts is None:
+        parts = [_Part({}, True, frozenset({present}))]
+    if values.absent:
+        parts.append(_Part({}, needs=frozenset({Need(any_list(attribute), False)})))
+    return _Choice(parts, sum(max(1, math.prod(map(_intervals, part.tests.values()))) for part in parts), listed=True)
+
+
+def _of_texts(attribute: str, values: ValueSet) -> list[_Part] | None:
+    """A part for each prefix and pattern, if the set is made of them and they have text that a list must contain."""
+    if values.numbers or values.bools or values.timestamps or values.absent:
+        return None
+    parts: list[_Part] = []
+    for low, high in interval.intervals(values.strings.line):
+        piece = element_prefix(attribute, str(low[0])) if (low, high) == starting_with(str(low[0])) else None
+        if piece is None or not low[0]:
+            return None
+        parts.append(_Part({}, needs=frozenset({Need(piece, True)})))
+    for term in values.strings.terms:
+        pieces = [piece for pattern in term.musts if (piece := element_part(attribute, pattern)) is not None]
+        if not pieces:
+            return None
+        parts.append(_Part({}, True, frozenset(Need(piece, True) for piece in pieces)))
+    return parts if len(parts) <= MOST_ROWS else None
 
 
 def _intervals(values: ValueSet | Outcomes) -> int:
@@ -219,9 +266,7 @@ def _starts(pattern: Pattern) -> Line:
 
 def _widened(box: Box, choice: _Choice) -> _Choice:
     """The choice as one test of one range."""
-    if not any(part.tests for part in choice.parts) and any(
-        is_list_axis(need.piece.name) for part in choice.parts for need in part.needs
-    ):
+    if choice.listed:
         return _Choice([_Part({}, loose=True)], 1)
     axis = next(iter(choice.parts[0].tests), None)
     if axis is not None and axis.subject is not None:  # all outcomes: no test

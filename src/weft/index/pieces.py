@@ -42,6 +42,7 @@ class Piece(NamedTuple):
 
 _LIST = MARK  # before the name of an attribute whose elements are pieces
 _BETWEEN = "\udcff"  # which is written as the byte 255
+_LISTED = "\udcfe"  # which is written as the byte 254, after the elements of what is a list and not a scalar
 _LONG_ELEMENT = 200  # bytes; of a longer one, a digest is the piece
 
 
@@ -70,18 +71,42 @@ def any_list(attribute: str) -> Piece:
     return Piece(list_axis(attribute), False, b"\xff")
 
 
+def real_list(attribute: str) -> Piece:
+    """The piece that is in the text of a list, and not in that of a scalar."""
+    return Piece(list_axis(attribute), False, b"\xfe")
+
+
+def element_prefix(attribute: str, prefix: str) -> Piece | None:
+    """The piece that is in a list's text if and only if an element is a string with this prefix; None if too long."""
+    data = b"\xffs" + prefix.encode("utf-8", "surrogatepass")
+    return Piece(list_axis(attribute), False, data) if len(data) <= LONGEST else None
+
+
+def element_part(attribute: str, pattern: Pattern) -> Piece | None:
+    """A piece that is in a list's text if an element matches the pattern, and may be there otherwise; None if the
+    pattern has no text of its own.
+    """
+    if pattern.ignore_case:
+        return None
+    longest = max((chunk for segment in pattern.segments for chunk in segment), key=len)
+    data = longest.encode("utf-8", "surrogatepass")[:LONGEST]
+    return Piece(list_axis(attribute), False, data) if data else None
+
+
 def list_text(value: Any) -> bytes:
     """The text of a list's elements, a scalar being a list of one; empty if the attribute is absent."""
     elements = elements_of(value)
     if elements is None:
         return b""
     if type(elements) is list and set(map(type, elements)) == _STRINGS and max(map(len, elements)) < _LONG_ELEMENT // 4:
-        joined = f"{_BETWEEN}s" + f"{_BETWEEN}s".join(elements) + _BETWEEN
+        joined = f"{_BETWEEN}s" + f"{_BETWEEN}s".join(elements) + _BETWEEN + _LISTED
         try:
             return joined.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             pass  # a string that is not text: it came through no door
-    return _list_text(*[_short_key(key) for key in map(element_key, elements) if key is not None])
+    keys = [key for key in map(element_key, elements) if key is not None]
+    text = _list_text(*chain.from_iterable(map(_written_keys, keys)))
+    return text + b"\xfe" if type(value) is list else text
 
 
 def _list_text(*keys: bytes) -> bytes:
@@ -91,6 +116,12 @@ def _list_text(*keys: bytes) -> bytes:
 def _short_key(key: str) -> bytes:
     data = key.encode("utf-8", "surrogatepass")
     return data if len(data) <= _LONG_ELEMENT else b"h" + blake2b(data, digest_size=32).hexdigest().encode()
+
+
+def _written_keys(key: str) -> tuple[bytes, ...]:
+    """What stands for an element: a long string is there as its digest, and as itself for tests of its parts."""
+    short = _short_key(key)
+    return (short, key.encode("utf-8", "surrogatepass")) if short[:1] == b"h" else (short,)
 
 
 _STRINGS = {str}

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
 from weft.language.constant import Constant, encodes
-from weft.language.membership import MARK
+from weft.language.membership import ELEMENT_NAME, MARK
 from weft.language.pattern import Pattern
-from weft.language.predicate import Arguments, Predicate, Predicates
+from weft.language.predicate import BUILT_IN, Arguments, Predicate, Predicates
 from weft.model.limits import LIMITS, MAX_DEPTH
 
 
@@ -121,8 +121,14 @@ class AttributeRef(Filter):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or self.name[0] == MARK or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
+        if self.name == ELEMENT_NAME:
+            raise FilterError(f"{self.name!r} cannot name an attribute")
         if len(self.name) > LIMITS.name:
             raise FilterTooComplexError(f"the name of an attribute can have at most {LIMITS.name} characters")
+
+
+ELEMENT = object.__new__(AttributeRef)  # in a test of elements, the element; no text and no user names it
+object.__setattr__(ELEMENT, "name", ELEMENT_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,35 @@ class Has(Filter):
     def tests(self) -> tuple[Has, ...]:
         """One test for each value."""
         return (self,) if len(self.values) == 1 else tuple(Has(self.left, (value,)) for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class HasElement(_Nested):
+    """`tags HAS LIKE 'a%'`, `sizes HAS (> 5 AND < 9)`: the list has an element for which the test is TRUE, a value
+    that is not a list being a list of one. The test is a filter whose only attribute is ELEMENT. It is NULL only if the
+    attribute is absent.
+    """
+
+    left: AttributeRef
+    test: Filter
+    levels: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for node in walk(self.test):
+            if isinstance(node, Has | HasElement) or (
+                not isinstance(node, And | Or | Not | Is) and attributes(node) != {ELEMENT_NAME}
+            ):
+                raise FilterError("a test inside HAS compares the elements of the list with constants")
+            if isinstance(node, Call) and BUILT_IN.get(node.predicate.name) is not node.predicate:
+                raise FilterError(
+                    f"{node.predicate.name}() cannot be called inside HAS, only {' and '.join(sorted(BUILT_IN))}"
+                )
+            operands = node.operands if isinstance(node, And | Or) else (getattr(node, "operand", None),)
+            if ELEMENT in operands and not (isinstance(node, Is) and node.value is None):
+                raise FilterError("an element is not a condition; write = TRUE")
+        if self.test == ELEMENT:
+            raise FilterError("an element is not a condition; write = TRUE")
+        self._check_depth(self.test.depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +361,7 @@ def as_filter(value: object) -> Filter:
 
 
 def walk(root: Filter) -> Iterator[Filter]:
-    """Every node, parents first."""
+    """Every node, parents first. A test of elements is one node: what it tests are not attributes of the event."""
     yield root
     match root:
         case And(operands) | Or(operands):
@@ -358,7 +393,7 @@ def attributes(root: Filter) -> frozenset[str]:
                 names.add(left.name)
                 if isinstance(right, AttributeRef):
                     names.add(right.name)
-            case Between(left) | In(left) | Like(left) | Has(left) | Call(left=left):
+            case Between(left) | In(left) | Like(left) | Has(left) | HasElement(left) | Call(left=left):
                 names.add(left.name)
     return frozenset(names)
 
@@ -380,4 +415,4 @@ def _check_operands(node: And | Or) -> None:
     node._check_depth(max([each.levels for each in deep], default=1))
 
 
-_INNER = (And, Or, Not, Is)
+_INNER = (And, Or, Not, Is, HasElement)

@@ -6,12 +6,13 @@ and infinities raise FilterError, and so does None (use `is_null`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NoReturn
 
 from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
 from weft.language.ast import (
+    ELEMENT,
     FALSE,
     TRUE,
     AttributeRef,
@@ -20,6 +21,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -122,13 +124,18 @@ class Field:
         constants = _constants("isin", values)
         return In(self._name, constants) if constants else FALSE
 
-    def has(self, value: Value) -> Filter:
-        """A list that has the value, or the value itself. Cost: O(1).
+    def has(self, value: Value | Callable[[Field], Filter]) -> Filter:
+        """A list that has the value, or the value itself; given a function, a list that has an element which passes
+        the test that the function makes. Cost: O(1), and that of the function.
 
         >>> print(F.tags.has("rock"))
         tags HAS 'rock'
+        >>> print(F.tags.has(lambda tag: tag.startswith("rock")), F.sizes.has(lambda size: (size > 5) & (size < 9)))
+        tags HAS LIKE 'rock%' sizes HAS (> 5 AND < 9)
         """
-        return Has(self._name, (Constant.of(value),))
+        if callable(value) and not isinstance(value, Field):
+            return HasElement(self._name, as_filter(value(_element())))
+        return Has(self._name, (Constant.of(value),))  # type: ignore[arg-type]  # a Field is refused there
 
     def has_any(self, *values: Value | Iterable[Value]) -> Filter:
         """A list that has one of the values, given one by one or as one iterable; FALSE if there are none.
@@ -249,6 +256,12 @@ class Field:
         if other is None:
             raise FilterError("a comparison with None is never true; use is_null() or is_not_null()")
         return Compare(self._name, operator, Constant.of(other))
+
+
+def _element() -> Field:
+    made = Field.__new__(Field)
+    made._name = ELEMENT
+    return made
 
 
 class _Fields:

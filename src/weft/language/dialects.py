@@ -3,6 +3,7 @@
     {"exact": {"type": "order.new"}}    {"prefix": {...}}    {"suffix": {...}}    {"sql": "price < 95"}
     {"all": [...]}    {"any": [...]}    {"not": {...}}       a list: all of them
     {"has": {"tags": "rock"}}    {"has-any": {"tags": ["rock", "pop"]}}    {"has-all": {...}}
+    {"has": {"tags": {"prefix": "ro"}}}    {"has": {"sizes": {"sql": "> 5 AND < 9"}}}
 
 `from_json(to_json(f))` means what f means. Whatever is not a filter raises FilterSyntaxError, with the place when it
 was given as text. `not` is two-valued, as in the specification: `IS NOT TRUE`. Strings are compared with the text of an
@@ -18,12 +19,14 @@ from typing import Any
 
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
+    ELEMENT,
     TRUE,
     And,
     AttributeRef,
     Compare,
     Filter,
     Has,
+    HasElement,
     Is,
     Like,
     Not,
@@ -35,7 +38,9 @@ from weft.language.ast import (
 from weft.language.builder import literal_like
 from weft.language.constant import Constant
 from weft.language.format import format_filter
+from weft.language.grammar import parse_element_test
 from weft.language.json_source import JsonFault, JsonPath, JsonRoom, checked, read_json, show_path
+from weft.language.lexer import check_size
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.language.time_text import TimeText, time_test
@@ -94,7 +99,17 @@ def to_json(filter: Filter) -> dict[str, Any]:
             if len(values) == 1:
                 return {"has": {left.name: values[0].python}}
             return {"has-all" if every else "has-any": {left.name: [each.python for each in values]}}
+        case HasElement(left, test):
+            return {"has": {left.name: _element_json(test)}}
     return {"sql": format_filter(filter)}
+
+
+def _element_json(test: Filter) -> dict[str, str]:
+    if isinstance(test, Like) and not test.compiled.ignore_case:
+        for dialect, text in (("prefix", test.compiled.prefix), ("suffix", test.compiled.suffix)):
+            if text:
+                return {dialect: text}
+    return {"sql": format_filter(test)}
 
 
 class _Reader:
@@ -154,10 +169,13 @@ class _Reader:
         values = [given] if dialect == "has" else given
         if not values:
             raise JsonFault(f"'{dialect}' needs at least one value", path)
+        if dialect == "has" and isinstance(given, Mapping):
+            return self.has_element(name, given, path)
         self.room.take(4 + len(str(name)), path)
         for value in values:
             if not isinstance(value, str | bool | int | float):
-                raise JsonFault(f"'{dialect}' takes strings, numbers and bools", path)
+                also = "" if dialect != "has" else ", or an object with a test"
+                raise JsonFault(f"'{dialect}' takes strings, numbers and bools{also}", path)
             self.room.take(4 + (len(value) if isinstance(value, str) else 0), path)
 
         def build() -> Filter:
@@ -166,6 +184,32 @@ class _Reader:
             return Has(AttributeRef(name), tuple(map(Constant.of, values)), every=dialect == "has-all")
 
         return checked(build, path)
+
+    def has_element(self, name: Any, test: Mapping[str, Any], path: JsonPath) -> Filter:
+        """`{"prefix": "a"}`, `{"suffix": "a"}` or `{"sql": "> 5 AND < 9"}`, for an element."""
+        if len(test) != 1 or next(iter(test)) not in ("prefix", "suffix", "sql"):
+            raise JsonFault("a test of elements is an object with 'prefix', 'suffix' or 'sql'", path)
+        ((dialect, text),) = test.items()
+        path = (*path, dialect)
+        if not isinstance(text, str) or not text:
+            raise JsonFault(f"'{dialect}' takes a string of one character or more", path)
+        self.room.take(8 + len(str(name)) + len(text), path)
+
+        def build() -> Filter:
+            if not isinstance(name, str):
+                raise FilterError("the name of an attribute must be a string")
+            if dialect == "sql":
+                check_size(text, self.limit)
+                return HasElement(AttributeRef(name), parse_element_test(text, stored=self.limit is not None))
+            ends = ("", "%") if dialect == "prefix" else ("%", "")
+            return HasElement(AttributeRef(name), literal_like(ELEMENT, ends[0], text, ends[1]))
+
+        try:
+            return checked(build, path)
+        except FilterSyntaxError as error:
+            if dialect == "sql":
+                error.add_note(f"in {show_path(path)}")
+            raise
 
     def combine(self, dialect: str, trees: list[Any], path: JsonPath) -> Filter:
         if not trees:

@@ -3,9 +3,9 @@
     {"source": ["aws.ec2"], "detail": {"state": [{"anything-but": "running"}], "c-count": [{"numeric": [">", 5]}]}}
 
 The filter matches an event if and only if the pattern does, by the published rules, for events whose values are
-strings, numbers and bools. Plain values and `exists` also see lists, as EventBridge does: a plain value is a HAS,
-except for `id`, `source`, `type` and `time`, which are never lists. The other tests see values only. What the language
-cannot express is refused, with the path of the key.
+strings, numbers, bools and lists of these. As in EventBridge, every test sees the elements of a list, and one must
+pass: each test is a HAS, except for those of `id`, `source`, `type` and `time`, which are never lists. What the
+language cannot express is refused, with the path of the key.
 
 All keys of an object must match; of the values in a list, one. Nested keys become dotted names. A missing key matches
 nothing except `{"exists": false}`, so that a negative test also requires a value. Weft does not distinguish null from
@@ -24,12 +24,14 @@ from typing import Any
 
 from weft.errors import FilterError
 from weft.language.ast import (
+    ELEMENT,
     AttributeRef,
     Between,
     Call,
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -48,7 +50,6 @@ from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
 _OR = "$or"
-_ANY_VALUE = (Constant(Type.BOOL, True),)  # whether a list has it is NULL only if there is no list, nor a value
 _LOWER, _UPPER = (">", ">="), ("<", "<=")
 _KNOWN = ("anything-but", "cidr", "equals-ignore-case", "exists", "numeric", "prefix", "suffix", "wildcard")
 _TEXTS = ("prefix", "suffix", "equals-ignore-case", "wildcard")
@@ -69,9 +70,9 @@ def from_eventbridge(pattern: str | Mapping[str, Any], *, limit: int | None = No
     Cost: O(characters).
 
     >>> print(from_eventbridge('{"source": ["aws.ec2"], "detail": {"count": [{"numeric": [">", 0, "<=", 5]}]}}'))
-    source = 'aws.ec2' AND detail.count > 0 AND detail.count <= 5
+    source = 'aws.ec2' AND detail.count HAS (> 0 AND <= 5)
     >>> print(from_eventbridge({"state": [{"anything-but": ["stopped", "stopping"]}]}))
-    state IS NOT NULL AND (state IN ('stopped', 'stopping')) IS NOT TRUE
+    state HAS ((IN ('stopped', 'stopping')) IS NOT TRUE)
     """
     return read_json(pattern, limit, lambda tree: _Reader(limit).all_of(tree, "", ()))
 
@@ -172,17 +173,30 @@ class _Reader:
             case "exists":
                 if not isinstance(body, bool):
                     raise JsonFault("'exists' takes true or false", path)
-                absent = Is(left, None) if left.name in WELL_KNOWN else Is(Has(left, _ANY_VALUE), None)
-                return Not(absent) if body else absent
+                if left.name in WELL_KNOWN:
+                    return Not(Is(left, None)) if body else Is(left, None)
+                there = HasElement(left, Not(Is(ELEMENT, None)))  # an empty list is as good as none
+                return there if body else Not(Is(there, True))
+            case "numeric" | "anything-but" | "cidr" | "prefix" | "suffix" | "equals-ignore-case" | "wildcard":
+                if left.name in WELL_KNOWN:
+                    return self.test_of_value(left, name, body, path)
+                tested = self.test_of_value(ELEMENT, name, body, path)
+                if isinstance(tested, Compare) and tested.operator is Operator.EQ:
+                    assert isinstance(tested.right, Constant)
+                    return Has(left, (tested.right,))
+                return checked(lambda: HasElement(left, tested), path)
+        raise JsonFault(f"unknown test {name!r}", path, "known tests: " + ", ".join(_KNOWN))
+
+    def test_of_value(self, left: AttributeRef, name: str, body: Any, path: JsonPath) -> Filter:
+        """The test of an attribute that is never a list, or of an element."""
+        match name:
             case "numeric":
                 return _numeric(left, body, path)
             case "anything-but":
                 return self.anything_but(left, body, path)
             case "cidr":
                 return _cidr(left, self.text(name, body, path), path)
-            case "prefix" | "suffix" | "equals-ignore-case" | "wildcard":
-                return self.of_text(left, name, body, path)
-        raise JsonFault(f"unknown test {name!r}", path, "known tests: " + ", ".join(_KNOWN))
+        return self.of_text(left, name, body, path)
 
     def anything_but(self, left: AttributeRef, body: Any, path: JsonPath) -> Filter:
         """The attribute has a value, and it is none of these."""
@@ -214,7 +228,8 @@ class _Reader:
                 excluded = disjunction(*parts)
             else:
                 excluded = _among(left, [_constant(each, path) for each in several])
-        return checked(lambda: conjunction(Not(Is(left, None)), Not(Is(excluded, True))), path)
+        present = () if left == ELEMENT else (Not(Is(left, None)),)  # an element is never absent
+        return checked(lambda: conjunction(*present, Not(Is(excluded, True))), path)
 
     def of_text(self, left: AttributeRef, name: str, body: Any, path: JsonPath) -> Filter:
         """A test of strings; `prefix` and `suffix` may ignore case."""
@@ -283,8 +298,6 @@ def _numeric(left: AttributeRef, body: Any, path: JsonPath) -> Filter:
     if len(numbers) == 2 and numbers[0] >= numbers[1]:
         raise JsonFault("the lower bound of 'numeric' must be less than the upper one", path)
     bounds = [_constant(number, path) for number in numbers]
-    if signs == ["="] and left.name not in WELL_KNOWN:
-        return Has(left, tuple(bounds))
     if signs == [">=", "<="]:
         return Between(left, *bounds)
     return conjunction(*(Compare(left, Operator(s), bound) for s, bound in zip(signs, bounds, strict=True)))

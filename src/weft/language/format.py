@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.errors import FilterTypeError
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, Has, In, Is, Like, Not, Or, Truth
+from weft.language.ast import (
+    ELEMENT,
+    And,
+    AttributeRef,
+    Between,
+    Call,
+    Compare,
+    Filter,
+    Has,
+    HasElement,
+    In,
+    Is,
+    Like,
+    Not,
+    Or,
+    Truth,
+)
 from weft.language.constant import Constant
 from weft.language.lexer import is_plain_name
 from weft.model.value import Type, format_timestamp
@@ -27,7 +43,7 @@ def format_filter(node: Filter) -> str:
             return " OR ".join(map(format_filter, operands))
         case And(operands):
             return " AND ".join(_within(operand, Or) for operand in operands)
-        case Not(Between() | In() | Like() | Has() | Is() as tested):
+        case Not(Between() | In() | Like() | Has() | HasElement() | Is() as tested):
             return _test(tested, "NOT ")
         case Not(operand):
             return "NOT " + _within(operand, Or, And)
@@ -48,6 +64,9 @@ def most_written(root: Filter) -> int:
             stack.extend(node.operands)
         elif isinstance(node, Not | Is):
             stack.append(node.operand)
+        elif isinstance(node, HasElement):
+            total += _most(node.left.name)
+            stack.append(node.test)
         elif isinstance(node, AttributeRef):
             total += _most(node.name)
         elif isinstance(node, Like):
@@ -77,6 +96,9 @@ def least_written(root: Filter) -> int:
             stack += node.operands
         elif isinstance(node, Not | Is):
             stack.append(node.operand)
+        elif isinstance(node, HasElement):
+            names.add(node.left.name)
+            stack.append(node.test)
         elif isinstance(node, AttributeRef):
             names.add(node.name)
         elif isinstance(node, Compare | Between | In | Like | Has | Call):
@@ -97,6 +119,7 @@ def least_written(root: Filter) -> int:
     whole = [value for value in values if type(value) is int]
     total += sum(map(len, map(str, whole))) - sum([value < 0 for value in whole])
     total += sum([_least(value) for value in values if type(value) is not int])
+    names.discard(ELEMENT.name)  # which is not written
     return total + sum([len(name) if name.isascii() else len(name.encode()) for name in names])
 
 
@@ -150,7 +173,12 @@ def format_name(name: str) -> str:
 def _comparison(node: Compare) -> str:
     right = node.right
     other = format_constant(right) if type(right) is Constant else format_name(right.name)  # type: ignore[union-attr]
-    return f"{format_name(node.left.name)} {node.operator.value} {other}"
+    return f"{_tested(node.left)}{node.operator.value} {other}"
+
+
+def _tested(left: AttributeRef) -> str:
+    """What a test begins with: a name, but nothing for an element."""
+    return "" if left == ELEMENT else format_name(left.name) + " "
 
 
 def _test(node: Filter, negation: str) -> str:
@@ -163,24 +191,48 @@ def _test(node: Filter, negation: str) -> str:
             return _comparison(node)
         case Between(left, low, high):
             ends = f"{format_constant(low)} AND {format_constant(high)}"
-            return f"{format_name(left.name)} {negation}BETWEEN {ends}"
+            return f"{_tested(left)}{negation}BETWEEN {ends}"
         case In(left, values):
-            return f"{format_name(left.name)} {negation}IN ({', '.join(_written(values))})"
+            return f"{_tested(left)}{negation}IN ({', '.join(_written(values))})"
         case Like(left, pattern, escape, ignore_case):
             word = "ILIKE" if ignore_case else "LIKE"
             end = "" if escape is None else f" ESCAPE {_quoted(escape, chr(39))}"
-            return f"{format_name(left.name)} {negation}{word} {_quoted(pattern, chr(39))}{end}"
+            return f"{_tested(left)}{negation}{word} {_quoted(pattern, chr(39))}{end}"
         case Has(left, (value,)):
             return f"{format_name(left.name)} {negation}HAS {format_constant(value)}"
         case Has(left, values, every):
             word = "ALL" if every else "ANY"
             return f"{format_name(left.name)} {negation}HAS {word} ({', '.join(_written(values))})"
+        case HasElement(left, test):
+            written = format_element_test(test)
+            return f"{format_name(left.name)} {negation}HAS {written if _stands_alone(test) else f'({written})'}"
         case Call(predicate, left, arguments):
-            return f"{predicate.name}({', '.join([format_name(left.name), *map(format_constant, arguments)])})"
+            first = [] if left == ELEMENT else [format_name(left.name)]
+            return f"{predicate.name}({', '.join([*first, *map(format_constant, arguments)])})"
+        case Is(AttributeRef() as left, value) if left == ELEMENT:
+            return f"IS {negation}{_TRUTHS[value]}"
         case Is(operand, value):
             plain = isinstance(operand, AttributeRef | Truth | Call)
             return f"{format_filter(operand) if plain else f'({format_filter(operand)})'} IS {negation}{_TRUTHS[value]}"
     raise FilterTypeError(f"{node!r} is not a filter")
+
+
+def format_element_test(test: Filter) -> str:
+    """The text of a test of elements, as inside HAS (...).
+
+    >>> from weft import F
+    >>> format_element_test(F.tags.has(lambda tag: tag.startswith("a") & (tag != "ab")).test)
+    "LIKE 'a%' AND != 'ab'"
+    """
+    return format_filter(test)
+
+
+def _stands_alone(test: Filter) -> bool:
+    """Whether a test of elements needs no parentheses after HAS."""
+    if isinstance(test, Not):
+        test = test.operand
+        return isinstance(test, Between | In | Like) or (isinstance(test, Is) and test.operand == ELEMENT)
+    return not isinstance(test, And | Or | Is) or (isinstance(test, Is) and test.operand == ELEMENT)
 
 
 def _within(node: Filter, *looser: type[Filter]) -> str:

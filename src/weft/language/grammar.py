@@ -5,8 +5,13 @@
     not    := NOT not | is
     is     := test { IS [NOT] (TRUE | FALSE | NULL) }
     test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... )
-                     | [NOT] (LIKE | ILIKE) text [ESCAPE text] | [NOT] HAS (constant | (ANY | ALL) ( constant, ... )) ]
+                     | [NOT] (LIKE | ILIKE) text [ESCAPE text] | [NOT] HAS (constant | (ANY | ALL) ( constant, ... )
+                     | element) ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
+    element:= ( or ) | op term | [NOT] BETWEEN ... | [NOT] IN ... | [NOT] LIKE ... | IS [NOT] NULL
+              | predicate ( constant, ... )
+
+Inside an element, no test has a left side: it is the element of the list.
 
 It is written by hand: there is no grammar to compile at start-up, and at each place it is known what the writer may
 have meant.
@@ -20,6 +25,7 @@ from typing import NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
+    ELEMENT,
     FALSE,
     NULL,
     AttributeRef,
@@ -28,6 +34,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -49,7 +56,7 @@ from weft.language.constant import (
 from weft.language.format import format_constant
 from weft.language.lexer import NO_ARITHMETIC, ONLY_THE_CONDITION, RESERVED, TextToken, is_word, tokenize
 from weft.language.meaning import compare
-from weft.language.predicate import BUILT_IN, Predicates
+from weft.language.predicate import BUILT_IN, NO_PREDICATES, Predicate, Predicates
 from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.value import Type
 
@@ -74,6 +81,7 @@ _INSTEAD = {
 
 
 _SOFT = ("ILIKE", "HAS")  # words that are not reserved
+_ELEMENT_TESTS = ("op", "BETWEEN", "IN", "LIKE", "IS")  # what a test of an element begins with, besides ILIKE
 
 
 _TYPES = {  # of SQL, before a string
@@ -105,16 +113,17 @@ class Parsed(NamedTuple):
 def parse_text(text: str, predicates: Predicates, stored: bool = False) -> Parsed:
     """Parse one filter, whose size was checked; the limits of users do not hold for one that Weft has `stored`."""
     parser = _Parser(text, predicates, stored)
-    try:
-        tree = parser.whole()
-    except FilterSyntaxError:
-        raise
-    except RecursionError:  # not nested deeply, but the caller has used up the stack
-        raise FilterSyntaxError("the filter is nested too deeply for the remaining stack", text) from None
-    except FilterError as error:  # a node refused its parts: say where
-        token = parser.tokens[max(0, parser.at - 1)]
-        raise FilterSyntaxError(str(error), text, token.start, token.end) from error
-    return Parsed(tree, parser.slots, frozenset(parser.pinned))
+    return Parsed(parser.read(parser.whole), parser.slots, frozenset(parser.pinned))
+
+
+def parse_element_test(text: str, stored: bool = False) -> Filter:
+    """Parse what may stand inside HAS (...).
+
+    >>> print(parse_element_test("> 5 AND < 9"))
+    > 5 AND < 9
+    """
+    parser = _Parser(text, NO_PREDICATES, stored)
+    return parser.read(parser.whole_element_test)
 
 
 class _Parser:
@@ -132,6 +141,7 @@ class _Parser:
         self.likes = 0
         self.tests = 0
         self.repeated = 0  # characters that the text of the tree will have more than once
+        self.in_element = False  # whether tests have no left side
 
     # -- tokens ---------------------------------------------------------------------------------
 
@@ -167,11 +177,31 @@ class _Parser:
 
     # -- conditions -----------------------------------------------------------------------------
 
+    def read(self, whole: Callable[[], Filter]) -> Filter:
+        """The tree of the whole text. Raises FilterSyntaxError."""
+        try:
+            return whole()
+        except FilterSyntaxError:
+            raise
+        except RecursionError:  # not nested deeply, but the caller has used up the stack
+            raise FilterSyntaxError("the filter is nested too deeply for the remaining stack", self.text) from None
+        except FilterError as error:  # a node refused its parts: say where
+            token = self.tokens[max(0, self.at - 1)]
+            raise FilterSyntaxError(str(error), self.text, token.start, token.end) from error
+
     def whole(self) -> Filter:
         if self.next.kind == "end":
             self.fail("an empty text is not a filter", hint="the filter that matches everything is TRUE")
         if is_word(self.next.text, ("WHERE", "HAVING")) and self.begins_a_condition(self.at + 1):
             self.fail(f"unexpected {self.next.text}", hint=ONLY_THE_CONDITION)
+        tree = self.condition(self.next, self.or_())
+        if self.next.kind != "end":
+            self.unexpected()
+        return tree
+
+    def whole_element_test(self) -> Filter:
+        """The whole text is what may stand inside HAS (...)."""
+        self.in_element = True
         tree = self.condition(self.next, self.or_())
         if self.next.kind != "end":
             self.unexpected()
@@ -285,9 +315,15 @@ class _Parser:
     # -- tests ----------------------------------------------------------------------------------
 
     def test(self) -> Operand:
+        if self.in_element and (self.next.kind in _ELEMENT_TESTS or self.is_next("ILIKE")):
+            self.count_test()
+            return ELEMENT if self.next.kind == "IS" else self.test_of(ELEMENT)
         left = self.term()
         if isinstance(left, AttributeRef | Constant) and self.tokens[self.at - 1].text != ")":
             self.count_test()
+        return self.test_of(left)
+
+    def test_of(self, left: Operand) -> Operand:
         token = self.next
         if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE") and not self.is_next(*_SOFT):
             return left
@@ -360,11 +396,12 @@ class _Parser:
         if not isinstance(left, AttributeRef):
             self.fail("HAS tests an attribute, not a constant", word, "write tags HAS 'rock'")
             raise AssertionError
+        if self.in_element:
+            self.fail("the elements of a list are not lists", word)
         several = self.take() if self.is_next("ANY", "ALL") else None
         if several is None:
-            hint = "several values: HAS ANY ('a', 'b') or HAS ALL ('a', 'b')"
-            if self.next.text == "(":
-                self.fail("expected a value, ANY or ALL after HAS", hint=hint)
+            if self.tests_elements():
+                return HasElement(left, self.element_test())
             return Has(left, (self.element(),))
         what = several.text.upper()
         self.expect("(", f"after HAS {what}")
@@ -376,6 +413,45 @@ class _Parser:
         self.expect(")", f"or ',' in the list of HAS {what}")
         self.count_test(len(values) - 1)  # each is a test of its own
         return Has(left, tuple(values), what == "ALL")
+
+    def tests_elements(self) -> bool:
+        """Whether a test comes next, and not a constant."""
+        if self.next.text == "(" and self.next.kind == "mark":
+            after = self.tokens[self.at + 1]
+            if after.kind in ("string", "number", "TRUE", "FALSE", "NULL") or after.text in ("+", "-", ")"):
+                hint = "several values: HAS ANY ('a', 'b') or HAS ALL ('a', 'b'); several tests: HAS (> 5 AND < 9)"
+                self.fail("expected a value, a test, ANY or ALL after HAS", hint=hint)
+            return True
+        called = self.next.kind == "name" and self.tokens[self.at + 1].text == "("
+        return self.next.kind in _ELEMENT_TESTS or self.is_next("ILIKE") or self.next.kind == "NOT" or called
+
+    def element_test(self) -> Filter:
+        self.in_element = True
+        first = self.next
+        if first.text == "(" and first.kind == "mark":
+            tested = self.condition(first, self.term())
+        elif first.kind == "IS":
+            self.count_test()
+            self.take()
+            negated = self.accept("NOT")
+            if not self.accept("NULL"):
+                self.fail("expected NULL or NOT NULL after HAS IS", hint="for bools write HAS TRUE or HAS FALSE")
+            tested = Is(ELEMENT, None)
+            tested = Not(tested) if negated else tested
+        elif first.kind == "NOT":
+            after = self.tokens[self.at + 1]
+            if after.kind not in ("BETWEEN", "IN", "LIKE") and not is_word(after.text, ("ILIKE",)):
+                self.fail(
+                    "expected BETWEEN, IN, LIKE or ILIKE after NOT",
+                    after,
+                    "put other conditions in parentheses: HAS (NOT > 5); or write x NOT HAS ...",
+                )
+            self.count_test()
+            tested = self.condition(first, self.test_of(ELEMENT))
+        else:
+            tested = self.condition(first, self.test())
+        self.in_element = False
+        return tested
 
     def element(self) -> Constant:
         token = self.next
@@ -435,12 +511,14 @@ class _Parser:
                 self.fail(f"unknown type {token.text}", token, _TYPES[token.text.upper()].format(self.next.text))
             if self.next.text == "(" and self.next.kind == "mark":
                 return self.call(token)
+            self.no_attribute(token)
             return AttributeRef(token.text)
         if kind == "number":
             return self.constant(token, read_int if token.text.isdigit() else read_float)
         if kind == "string":
             return self.constant(token, read_string)
         if kind == "quoted":
+            self.no_attribute(token)
             return AttributeRef(token.text[1:-1].replace('""', '"'))
         if kind in ("TRUE", "FALSE"):
             return Constant(Type.BOOL, kind == "TRUE")
@@ -459,6 +537,11 @@ class _Parser:
             token,
         )
         raise AssertionError
+
+    def no_attribute(self, token: TextToken) -> None:
+        if self.in_element:
+            hint = "tests inside HAS begin with an operator: HAS (> 5 AND < 9), HAS LIKE 'a%'"
+            self.fail("inside HAS, the elements are compared with constants", token, hint)
 
     def signed(self, sign: TextToken) -> Constant:
         number = self.take()
@@ -484,6 +567,8 @@ class _Parser:
         if self.calls > LIMITS.calls and not self.stored:
             self.fail(f"the filter calls predicates more than {LIMITS.calls} times", name, "split it")
         self.deeper(self.take())
+        if self.in_element:
+            return self.call_on_element(predicate, name)
         attribute = self.operand()
         if not isinstance(attribute, AttributeRef):
             self.fail(f"the first argument of {name.text} must be an attribute", self.tokens[self.at - 1])
@@ -498,6 +583,21 @@ class _Parser:
         self.expect(")", f"or ',' in the arguments of {name.text}")
         self.depth -= 1
         return Call(predicate, attribute, tuple(arguments))
+
+    def call_on_element(self, predicate: Predicate, name: TextToken) -> Filter:
+        if BUILT_IN.get(name.text) is not predicate:
+            self.fail(f"{name.text} cannot be called inside HAS", name, f"only {', '.join(sorted(BUILT_IN))} can")
+        arguments: list[Constant] = []
+        while self.next.text != ")":
+            if arguments:
+                self.expect(",", f"or ')' in the arguments of {name.text}")
+            argument = self.operand()
+            assert isinstance(argument, Constant), "there are no attributes inside HAS"
+            arguments.append(argument)
+        self.take()
+        self.depth -= 1
+        self.count_test()
+        return Call(predicate, ELEMENT, tuple(arguments))
 
     def constant(self, token: TextToken, read: Callable[[str], Constant]) -> Constant:
         try:

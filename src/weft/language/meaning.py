@@ -21,6 +21,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -29,6 +30,7 @@ from weft.language.ast import (
     Or,
     Truth,
 )
+from weft.language.membership import ELEMENT_NAME
 from weft.model.event import Event, attributes_of
 from weft.model.lists import AttributeValue, elements_of
 from weft.model.value import Type, to_micros, type_of
@@ -121,6 +123,12 @@ def evaluate(node: Filter, event: Values) -> bool | None:
                 return None
             found = [any(compare(Operator.EQ, each, value.python) for each in elements) for value in constants]
             return all(found) if node.every else any(found)
+        case HasElement(left, test):
+            elements = elements_of(event.get(left.name))
+            if elements is None:
+                return None
+            present = (each for each in elements if type_of(each) is not None)
+            return any(evaluate(test, {ELEMENT_NAME: each}) is True for each in present)
         case Call(predicate, left):
             value = event.get(left.name)
             kind = type_of(value)

@@ -1,33 +1,39 @@
-"""Names of memberships. For the algebra, each (attribute, values) that a HAS tests is an attribute of its own: a bool,
-or absent where the list is. Everything that holds for attributes then holds for memberships.
+"""Names of memberships. For the algebra, each (attribute, values) and each (attribute, test of elements) that a HAS
+evaluates is an attribute of its own: a bool, or absent where the list is. Everything that holds for attributes then
+holds for memberships.
 
 The name begins with a character that no attribute's name begins with, so the two never meet. Memberships of the same
-attribute are related, and `possible_truths` says how; whoever does not ask takes the safe side.
+attribute are related; `weft.algebra.element_sets` has the relations, and whoever does not use them takes the safe side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weft.language.constant import Constant
-from weft.model.lists import element_key, elements_of
+from weft.model.lists import element_key
 from weft.model.value import Type, from_micros
 
 MARK = "\ufdd0"  # Unicode has set it aside: it is no character, and can be written in UTF-8
+ELEMENT_NAME = "\ufdd1"  # set aside as well: in a test of elements, the name of the element
 _ANY, _ALL = "*", "&"  # before several values: whether a list has any of them, or all
+_TEST = "?"  # before the text of a test of elements
 _SHORT = 256  # characters of a name that is parsed once
 
 Truths = frozenset[bool | None]
 
 
 class Membership(NamedTuple):
-    """What a membership's name says: whether a list has any, or with `every` all, of the elements with these keys."""
+    """What a membership's name says: whether a list has any, or with `every` all, of the elements with these keys; or,
+    without keys, whether it has an element for which a test, written as inside HAS (...), is TRUE.
+    """
 
     attribute: str
     keys: frozenset[str]
     every: bool = False
+    test: str = ""
 
 
 def membership_name(attribute: str, constants: Iterable[Constant], every: bool = False) -> str:
@@ -43,14 +49,18 @@ def membership_name(attribute: str, constants: Iterable[Constant], every: bool =
     return f"{MARK}{len(attribute)}:{attribute}{_ALL if every else _ANY}{several}"
 
 
+def element_test_name(attribute: str, test: str) -> str:
+    """The name of the membership of elements that pass a test, given as text.
+
+    >>> membership(element_test_name("tags", "LIKE 'a%'"))
+    Membership(attribute='tags', keys=frozenset(), every=False, test="LIKE 'a%'")
+    """
+    return f"{MARK}{len(attribute)}:{attribute}{_TEST}{test}"
+
+
 def is_membership(name: str) -> bool:
     """Whether a name is that of a membership."""
     return name[:1] == MARK
-
-
-def is_several(name: str) -> bool:
-    """Whether a membership is about several values."""
-    return len(membership(name).keys) > 1
 
 
 def membership(name: str) -> Membership:
@@ -66,6 +76,10 @@ def _parse(name: str) -> Membership:
     attribute, said = _cut(name[1:])
     if name[:1] != MARK or not attribute or not said:
         raise ValueError(f"{name!r} does not name a membership")
+    if said[0] == _TEST:
+        if len(said) == 1:
+            raise ValueError(f"{name!r} does not name a membership")
+        return Membership(attribute, frozenset(), test=said[1:])
     if said[0] not in (_ANY, _ALL):
         return Membership(attribute, frozenset((_checked(said),)))
     keys: list[str] = []
@@ -94,7 +108,7 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def _checked(key: str) -> str:
-    if element_key(_value(key)) != key:
+    if element_key(element_value(key)) != key:
         raise ValueError(f"{key!r} is not an element")
     return key
 
@@ -105,66 +119,15 @@ def attribute_of(name: str) -> str:
 
 
 def member_values(name: str) -> tuple[Constant, ...]:
-    """The values that a membership tests."""
+    """The values that a membership tests; none for a test of elements."""
     return tuple(
-        Constant(Type.TIMESTAMP, int(key[1:])) if key[0] == "t" else Constant.of(_value(key))
+        Constant(Type.TIMESTAMP, int(key[1:])) if key[0] == "t" else Constant.of(element_value(key))
         for key in sorted(membership(name).keys)
     )
 
 
-def is_member(name: str, values: Mapping[str, Any]) -> bool | None:
-    """The truth of a membership for an event's attributes. Cost: O(elements of the list, and values for all)."""
-    attribute, keys, every = membership(name)
-    elements = elements_of(values.get(attribute))
-    if elements is None:
-        return None
-    if every:
-        return keys <= {element_key(each) for each in elements}
-    return any(element_key(each) in keys for each in elements)
-
-
-def possible_truths(name: str, others: Mapping[str, Truths]) -> Truths:
-    """What a membership can be where others have some truths. Cost: O(others, and the values of all).
-
-    >>> a, ab = (membership_name("x", map(Constant.of, values)) for values in ("a", "ab"))
-    >>> possible_truths(ab, {a: frozenset((True,))}), possible_truths(a, {ab: frozenset((False,))})
-    (frozenset({True}), frozenset({False}))
-    """
-    attribute, wanted, every = membership(name)
-    absent = present = True  # may the attribute be so?
-    has: set[str] = set()  # elements that the list has, if it is there
-    lacks: set[str] = set()  # and those that it has not
-    some: list[frozenset[str]] = []  # of each it has one
-    not_all: list[frozenset[str]] = []  # of each it lacks one
-    for other, truths in others.items():
-        if other[:1] != MARK or (said := membership(other)).attribute != attribute:
-            continue
-        absent = absent and None in truths
-        present = present and truths != {None}
-        if False not in truths:
-            if said.every or len(said.keys) == 1:
-                has |= said.keys
-            else:
-                some.append(said.keys)
-        if True not in truths:
-            if said.every:
-                not_all.append(said.keys)
-            else:
-                lacks |= said.keys
-    truths_there: set[bool | None] = {True, False}
-    if every:
-        if wanted <= has:
-            truths_there = {True}
-        elif wanted & lacks or any(keys <= wanted for keys in not_all):
-            truths_there = {False}
-    elif wanted & has or any(keys - lacks <= wanted for keys in some):
-        truths_there = {True}
-    elif wanted <= lacks:
-        truths_there = {False}
-    return frozenset((truths_there if present else set()) | ({None} if absent else set()))
-
-
-def _value(key: str) -> Any:
+def element_value(key: str) -> Any:
+    """The element of a key, as `element_key` gives it. Raises ValueError for any other text."""
     kind, text = key[:1], key[1:]
     match kind:
         case "s":

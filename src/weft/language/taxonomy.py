@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 
 from weft.errors import FilterError
@@ -39,11 +40,22 @@ class Taxonomy:
         self._below = {concept: frozenset(concepts) for concept, concepts in below.items()}
 
     @staticmethod
-    def load(path: str | Path) -> Taxonomy:
-        """Read `child = ["parent", ...]` from a TOML or JSON file."""
+    def load(*paths: str | Path) -> Taxonomy:
+        """Read `child = ["parent", ...]` from TOML or JSON files, which together are one hierarchy."""
+        parents: dict[str, set[str]] = {}
+        for path in paths:
+            for child, above in Taxonomy._read(Path(path)).items():
+                parents.setdefault(child, set()).update([above] if isinstance(above, str) else above)
+        try:
+            return Taxonomy(parents)
+        except ValueError as error:
+            raise FilterError(f"cannot read the taxonomy {', '.join(map(str, paths))}: {error}") from error
+
+    @staticmethod
+    def _read(place: Path) -> dict[str, str | list[str]]:
+        """The parents of each concept, from one file. Raises FilterError."""
         import tomllib
 
-        place = Path(path)
         try:
             text = place.read_text(encoding="utf-8")
             table = tomllib.loads(text) if place.suffix == ".toml" else json.loads(text)
@@ -53,7 +65,7 @@ class Taxonomy:
                 names = [above] if isinstance(above, str) else above
                 if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                     raise ValueError(f"the parents of {child!r} are not a list of strings")
-            return Taxonomy(table)
+            return table
         except (OSError, ValueError, RecursionError) as error:
             raise FilterError(f"cannot read the taxonomy {place}: {error}") from error
 
@@ -64,6 +76,12 @@ class Taxonomy:
     def below(self, concept: str) -> frozenset[str]:
         """The concept and everything below it."""
         return self._below.get(concept, frozenset((concept,)))
+
+    @property
+    def digest(self) -> str:
+        """A short text that is equal for equal taxonomies, on every machine."""
+        form = json.dumps(sorted((child, sorted(above)) for child, above in self._parents.items()))
+        return blake2b(form.encode(), digest_size=6).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Taxonomy) and self._parents == other._parents
@@ -83,6 +101,11 @@ class IsA:
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self.taxonomy = taxonomy
+
+    @property
+    def digest(self) -> str:
+        """That of the taxonomy: two programs must agree on it."""
+        return self.taxonomy.digest
 
     def check(self, arguments: Arguments) -> None:
         """There is one argument, the concept."""

@@ -14,7 +14,22 @@ from threading import Lock
 from typing import NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, Has, In, Is, Not, Operator, Or, walk
+from weft.language.ast import (
+    And,
+    AttributeRef,
+    Between,
+    Call,
+    Compare,
+    Filter,
+    Has,
+    HasElement,
+    In,
+    Is,
+    Not,
+    Operator,
+    Or,
+    walk,
+)
 from weft.language.constant import Constant
 from weft.language.format import least_written
 from weft.language.grammar import Parsed, parse_text
@@ -149,7 +164,8 @@ def _learn(text: str, key: ShapeKey, constants: list[str]) -> TextShape | None:
     written = [found.span() for found in _CONSTANT.finditer(text) if found[0][0] != '"']
     if [(slot.start, slot.end) for slot in parsed.slots] != written:  # a comment may contain what looks like a constant
         return None
-    if any(isinstance(node, Call) for node in walk(parsed.tree)):
+    tests = (each.test if isinstance(each, HasElement) else each for each in walk(parsed.tree))
+    if any(isinstance(node, Call) for test in tests for node in walk(test)):
         return None
     shape = _shape(parsed)
     pins = tuple(sorted(parsed.pinned)) if parsed.pinned and not isinstance(key[-1], tuple) else None
@@ -208,6 +224,9 @@ def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], 
             return lambda constants: Has(
                 left, tuple(v if p is None else constants[p] for v, p in zip(values, places, strict=True)), every
             )
+        case HasElement(left, test):
+            inner = _builder(test, slots)
+            return lambda constants: HasElement(left, inner(constants))
         case Not(operand):
             inner = _builder(operand, slots)
             return lambda constants: Not(inner(constants))

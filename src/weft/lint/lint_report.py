@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.errors import FilterError
-from weft.language.ast import AttributeRef, Between, Compare, Filter, Has, In, Operator
+from weft.language.ast import ELEMENT, AttributeRef, Between, Compare, Filter, Has, HasElement, In, Like, Operator
 from weft.language.constant import Constant
 from weft.language.format import format_constant, format_name
 from weft.language.lexer import doubtful_quotes
@@ -197,7 +197,7 @@ def _is_quoted(name: str, texts: Sequence[str]) -> bool:
 
 
 def _unlike(key: ProblemKey, seen: SeenAttributes, leaf: Filter | None) -> str:
-    if key.attribute in seen.lists and not isinstance(leaf, Has):
+    if key.attribute in seen.lists and not isinstance(leaf, Has | HasElement):
         return f"{key.attribute!r} is a list, which only HAS can test; write {_as_has(key.attribute, leaf)}"
     kinds = " or ".join(_named(kind) for kind in sorted(seen[key.attribute])) or "an empty list"
     said = f"{key.attribute!r} is {kinds}"
@@ -218,6 +218,8 @@ def _as_has(name: str, leaf: Filter | None) -> str:
             return str(Has(AttributeRef(name), (right,)))
         case In(_, values):
             return str(Has(AttributeRef(name), values))
+        case Compare(_, _, Constant()) | Between() | Like():
+            return str(HasElement(AttributeRef(name), replace(leaf, left=ELEMENT)))
     return f"{format_name(name)} HAS .."
 
 

@@ -12,10 +12,25 @@ from enum import StrEnum
 from functools import reduce
 from typing import NamedTuple
 
-from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, Has, In, Is, Not, Or, Truth, attributes
+from weft.language.ast import (
+    And,
+    AttributeRef,
+    Between,
+    Call,
+    Compare,
+    Filter,
+    Has,
+    HasElement,
+    In,
+    Is,
+    Not,
+    Or,
+    Truth,
+    attributes,
+)
 from weft.language.constant import Constant
 from weft.language.meaning import all_of, any_of, negation
-from weft.language.membership import Truths
+from weft.language.membership import ELEMENT_NAME, Truths
 from weft.lint.seen_attributes import SeenAttributes
 from weft.model.value import Type
 
@@ -105,6 +120,8 @@ def _truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, TreeP
 
 def _leaf_truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, TreeProblem]) -> Truths:
     """The same of a leaf whose attributes are known."""
+    if isinstance(node, HasElement):
+        return _element_truths(node, seen, problems)
     if not isinstance(node, Has) and (lists := sorted(attributes(node) & seen.lists)):
         for name in lists:
             _unlike(name, _LIST, node, problems)
@@ -121,6 +138,15 @@ def _leaf_truths(node: Filter, seen: SeenAttributes, problems: dict[ProblemKey, 
         _unlike(name, str(wanted[0]), node, problems)
         return _NOT_TRUE if isinstance(node, Between | Has) else _NULL
     return _ANY
+
+
+def _element_truths(node: HasElement, seen: SeenAttributes, problems: dict[ProblemKey, TreeProblem]) -> Truths:
+    """The same of a test of elements, which have the types that were seen in lists and outside."""
+    inner: dict[ProblemKey, TreeProblem] = {}
+    found = _truths(node.test, SeenAttributes({ELEMENT_NAME: seen[node.left.name]}), inner)
+    for key in inner:
+        _unlike(node.left.name, key.wanted, node, problems)
+    return _ANY if True in found else _NOT_TRUE
 
 
 def _tests(node: Filter) -> Iterator[tuple[str, tuple[Type, ...]]]:

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from weft.errors import SchemaError
+from weft.errors import OptionError, SchemaError
 from weft.language.ast import Filter, attributes, predicates_of
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 from weft.routing.negative.structure import Limit
-from weft.routing.registry import make_table
+from weft.routing.options import ModelOptions, table_with
+from weft.routing.registry import MODELS, make_table
 from weft.routing.table import RoutingTable
 
 K = 50  # additional boxes that a subscription may create in the approximate negative space
@@ -73,7 +74,26 @@ CANDIDATES: dict[str, MakeCandidate] = {
     "mics": lambda terms: make_table("mics", terms.bounded(), cells=terms.cells, predicates=terms.predicates),
     "dls": lambda terms: make_table("dls", terms.bounded(), cells=terms.cells, predicates=terms.predicates),
 }
-ON_GRIDS = frozenset({"mics", "dls"})  # models that see only attributes with bounds or categories
+
+
+def candidate(text: str) -> MakeCandidate:
+    """A model of `CANDIDATES`, or a model with options, such as "merging:lazy=true:scope=local". Raises OptionError."""
+    from weft.server.settings import load
+
+    if text in CANDIDATES:
+        return CANDIDATES[text]
+    name, *given = text.split(":")
+    if name not in MODELS:
+        known = ", ".join(dict.fromkeys([*CANDIDATES, *MODELS]))
+        raise OptionError(f"there is no model {name!r}: choose one of {known}")
+    pairs = [each.partition("=") for each in given]
+    flags = {option.strip(): value.strip() for option, _, value in pairs}
+    options = load(ModelOptions(name), {}, None, {}, flags).config
+    on_grid = MODELS[name].bounded
+    return lambda terms: table_with(options, terms.bounded() if on_grid else terms.schema, predicates=terms.predicates)
+
+
+ON_GRIDS = frozenset({"mics", "mics-exact", "dls"})  # models that see only attributes with bounds or categories
 
 
 def _bounded(attribute: Attribute) -> bool:

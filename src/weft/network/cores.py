@@ -55,6 +55,7 @@ RunBrokerWork = Callable[[str, BrokerWork, Callable[[], Any]], Any]
 Receiver = Callable[[list[Outgoing] | None], None]  # gets what a broker sends; None: it has closed the connection
 ClientAnswer = Callable[[list[Outgoing]], Sequence[ClientMessage]]
 Travelling = bytes | list[IncomingMessage]
+CarryOnLink = Callable[["LinkEnd", "list[Outgoing] | None"], None]  # to which end; None: the other end has closed
 SentMessage = BrokerMessage | LinkMessage
 
 
@@ -334,8 +335,9 @@ class BrokerNetwork:
     >>> network["west"].got("alerts")
     [b'six']
 
-    `open_log` opens the log of a broker by its name; a log on disk cannot crash. The other `options` are those of each
-    `MemoryBroker`. In a network, timers that are due run when it settles.
+    `open_log` opens the log of a broker by its name; a log on disk cannot crash. `carry` gets what is sent on links,
+    and calls `arrive` when it arrives: a simulator of time gives it a delay. Otherwise it waits for `step`. The other
+    `options` are those of each `MemoryBroker`. In a network, timers that are due run when it settles.
     """
 
     def __init__(
@@ -344,9 +346,10 @@ class BrokerNetwork:
         transport: Transport = Transport.FRAMES,
         open_log: Callable[[str], Log] = lambda name: MemoryLog(f"log of {name}"),
         make_broker: Callable[..., MemoryBroker] = MemoryBroker,
+        carry: CarryOnLink | None = None,
         **options: Any,
     ) -> None:
-        self.transport = transport
+        self.transport, self._carry = transport, carry
         self.wires: dict[LinkEnd, LinkEnd] = {}  # the other end of each end
         self.in_flight: deque[tuple[LinkEnd, Travelling | None]] = deque()  # None: the other end has closed
         self._numbers = count(1)
@@ -406,6 +409,9 @@ class BrokerNetwork:
             return
         if messages is None:
             self._forget(end)
+        if self._carry is not None:
+            self._carry(other, messages)
+        elif messages is None:
             self.in_flight.append((other, None))
         elif self.transport is Transport.FRAMES:
             self.in_flight += [(other, encode([message])) for message in one_by_one(messages)]
@@ -419,7 +425,7 @@ class BrokerNetwork:
     def step(self, but: str = "") -> bool:
         """Let one thing arrive, one timer run, or one group be stored, except by `but`; False if nothing is to do."""
         if self.in_flight:
-            self._arrive(*self.in_flight.popleft())
+            self.arrive(*self.in_flight.popleft())
             return True
         for broker in self.brokers.values():
             if broker.is_due:
@@ -431,7 +437,8 @@ class BrokerNetwork:
                 return True
         return False
 
-    def _arrive(self, end: LinkEnd, data: Travelling | None) -> None:
+    def arrive(self, end: LinkEnd, data: Travelling | None) -> None:
+        """Something arrives at the end of a link; None if the other end has closed it."""
         if end not in self.wires:
             return
         broker = self[end.broker]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.algebra.relate import Region
-from weft.errors import EventError, FilterError
+from weft.errors import EventError
+from weft.model.rate import Rate
 from weft.model.schema import Schema
 from weft.order.event_search import type_of_event
 from weft.order.filter_relation import Boxed, FilterRelation
@@ -22,34 +23,6 @@ from weft.order.relation import Relation, Standing
 from weft.order.structure import RootChange
 
 _MEMORY = 0.25  # weight of the newest period in the moving average
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """At most this many events in a period of seconds.
-
-    >>> Rate(20).covers(Rate(10)), Rate(20).covers(Rate(30, period=2)), Rate(20).covers(Rate(50, period=2))
-    (True, True, False)
-    """
-
-    events: int
-    period: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.events < 1 or not self.period > 0:
-            raise FilterError(
-                f"{self.events} events in {self.period} seconds is not a rate; "
-                "give at least one event and a period of more than 0 seconds"
-            )
-
-    @property
-    def per_second(self) -> float:
-        """Events per second."""
-        return self.events / self.period
-
-    def covers(self, other: Rate) -> bool:
-        """Whether it lets through at least as much."""
-        return self.per_second >= other.per_second
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ Attempt = tuple[AnyOffset, Natural]  # a delivery: the offset of its event, and 
 VERSION = 2  # of this protocol; 1 had no attempts in `Nack`
 REPORTS = 3  # adds `AskStored`, `Revival`, ranges of any connection, `ReadHistory`, and lists
 QUESTIONS = 4  # adds `Question`
-MOVES = 4  # adds `Whence` and `HomeBroker`
+MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
 PROFILES = 5  # adds `SubscribeProfiles`, `PublishProfile` and `WithdrawProfile`
 NEWEST = 5  # between clients and brokers
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
@@ -303,7 +303,17 @@ class Whence(Message, frozen=True, tag=26):
     hints: Annotated[tuple[str, ...], Meta(max_length=16)] = ()  # brokers that it has greeted since, the newest first
 
 
-class SubscribeProfiles(Message, frozen=True, tag=27):
+class Whereabouts(Whence, frozen=True, tag=27):
+    """The same, and what a broker needs to know that was away in the meantime, or that is to go on without the old one.
+
+    A broker whose own session of this name is older than `home_epoch` has yet to learn that it has gone on elsewhere.
+    """
+
+    home_epoch: Natural = 0  # under which the home broker has welcomed it
+    abandon: Natural | None = None  # milliseconds without a word from the old broker after which to go on without it
+
+
+class SubscribeProfiles(Message, frozen=True, tag=30):
     """Subscribe to events, and also to profiles that the filter covers, or overlaps. From version 5 on.
 
     What becomes of these profiles comes as events of the same queue, which must be durable: that one has appeared, has
@@ -338,7 +348,16 @@ ProfileMessage = SubscribeProfiles | PublishProfile | WithdrawProfile
 InterestMessage = Subscribe | Replace | Unsubscribe | Advertise | Unadvertise | ProfileMessage
 ConsumerMessage = Ack | Nack | AskStored | DeadMessage
 ClientMessage = (
-    Hello | Whence | NewEpoch | Publish | InterestMessage | ConsumerMessage | QuestionMessage | Ping | Goodbye
+    Hello
+    | Whence
+    | Whereabouts
+    | NewEpoch
+    | Publish
+    | InterestMessage
+    | ConsumerMessage
+    | QuestionMessage
+    | Ping
+    | Goodbye
 )
 
 # -- from a broker --------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """The messages between two brokers about a session that moves from one to the other.
 
 They are the bodies of relays of the kind `RelayKind.MOVE`. The broker to which the client has come asks, the old one
-answers. `MovedSession`, `MoveFlush` and `MoveEnd` are markers: nothing that was sent before one of them on its way is
-learnt, stored or delivered after it. All others could come by any way. Every message may be lost, and come twice.
+answers. `MovedSession`, `MoveFlush`, `MoveEnd` and `MoveClaim` are markers: nothing that was sent before one of them on
+its way is learnt, stored or delivered after it. All others could come by any way. Every message may be lost, and come
+twice.
 """
 
 from __future__ import annotations
@@ -154,7 +155,10 @@ class MoveElsewhere(MoveMessage, frozen=True, tag=10):
 
 
 class MoveRefused(MoveMessage, frozen=True, tag=11):
-    """To the new broker: not under this epoch. With the code "changed" it may ask again."""
+    """To the new broker: not under this epoch. With the code "changed" it may ask again.
+
+    To the old broker: the session that was asked for is not taken.
+    """
 
     code: str  # epoch, owner, changed, replaying, version, unreachable
     reason: str
@@ -163,6 +167,21 @@ class MoveRefused(MoveMessage, frozen=True, tag=11):
 
 class MoveUnknown(MoveMessage, frozen=True, tag=12):
     """To the new broker: the log that had the session is lost. It keeps what it has; the rest is a gap."""
+
+
+class MoveClaim(MoveMessage, frozen=True, tag=13):
+    """To the old broker, a marker: the session has gone on without you; cut it off, and hand over what it has.
+
+    It is answered with `MoveEnd`. What is pulled then comes late, behind newer events.
+    """
+
+
+class BrokerLoadReport(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """To every other broker: what the sessions of this one have to do."""
+
+    load: float  # events per second
+    sessions: Natural
+    address: str  # where clients reach this broker
 
 
 AnyMove = (
@@ -178,13 +197,14 @@ AnyMove = (
     | MoveElsewhere
     | MoveRefused
     | MoveUnknown
+    | MoveClaim
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMove | BrokerLoadReport)
 
 
-def encode_move(message: AnyMove) -> bytes:
+def encode_move(message: AnyMove | BrokerLoadReport) -> bytes:
     """A message as the body of a relay.
 
     >>> decode_move(encode_move(MoveFinish(SessionId(7), 2)))
@@ -193,10 +213,10 @@ def encode_move(message: AnyMove) -> bytes:
     return _encode(message)
 
 
-def decode_move(body: bytes) -> AnyMove:
+def decode_move(body: bytes) -> AnyMove | BrokerLoadReport:
     """The converse. Raises RemoteProtocolError."""
     try:
-        message: AnyMove = _decoder.decode(body)
+        message: AnyMove | BrokerLoadReport = _decoder.decode(body)
     except (ValueError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"a message about a move cannot be read: {error}") from None
     return message

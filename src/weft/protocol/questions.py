@@ -100,6 +100,10 @@ class AskSummary(_Asked, frozen=True, tag="summary"):
     """A broker in short."""
 
 
+class AskReach(_Asked, frozen=True, tag="reach"):
+    """To how many other brokers the one that is asked is linked. It needs no right."""
+
+
 class AskTrace(_Asked, frozen=True, tag="trace"):
     """The truth of each part of a subscription's filter for an event; without a number, of the session's first."""
 
@@ -116,6 +120,14 @@ class AskWhy(_Asked, frozen=True, tag="why"):
 
     session: _Name
     number: AnySub | None = None
+
+
+class AskRules(_Asked, frozen=True, tag="rules"):
+    """What a principal may do, and whether it may subscribe to a filter or publish an event; by default oneself."""
+
+    principal: _Name = ""
+    filter: _Text = ""
+    event: bytes = b""  # its attributes, as in `Publish`; empty for none
 
 
 class AskMatches(_Asked, frozen=True, tag="matches"):
@@ -153,9 +165,32 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
     filter: _Text | None = None  # None ends it
 
 
+class MoveSession(_Asked, frozen=True, tag="move"):
+    """Let another broker of the network take a session over; its client is redirected."""
+
+    right: ClassVar[str] = "operate"
+    session: _Name
+    to: _Name  # the name of that broker
+    address: _Name  # where clients reach it
+
+
+class AskBalance(_Asked, frozen=True, tag="balance"):
+    """The loads of all brokers, as this one knows them."""
+
+    right: ClassVar[str] = "status"
+
+
+class SetBalance(_Asked, frozen=True, tag="set balance"):
+    """Let a broker share its load and move sessions to others, or not."""
+
+    right: ClassVar[str] = "operate"
+    enabled: bool
+
+
 ListQuestion = AskSessions | AskSubscriptions | AskProfiles | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription
-AnyQuestion = ListQuestion | SearchEvents | AskOverlay | AskSummary | AskTrace | AskWhy | AskMatches | Operation
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance
+NetworkQuestion = AskOverlay | AskSummary | AskReach | AskBalance
+AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 
 
 # -- answers --------------------------------------------------------------------------------------------------
@@ -302,7 +337,7 @@ class OrderList(_Told, frozen=True, tag="order"):
 
 
 class RelatedList(_Told, frozen=True, tag="related"):
-    """Subscriptions that are related to a filter; the first page says what neighbours would be sent."""
+    """Subscriptions that are related to a filter; the last page says what each neighbour would be sent."""
 
     rows: tuple[RelatedSubscription, ...]
     seen: int = 0  # subscriptions that were compared
@@ -339,6 +374,12 @@ class BrokerSummary(_Told, frozen=True, tag="summary"):
     model: str = ""
     links: tuple[LinkFacts, ...] = ()
     problem: str = ""
+
+
+class BrokerReach(_Told, frozen=True, tag="reach"):
+    """A broker without neighbours has every event in its own log; others have what somebody there subscribed to."""
+
+    neighbours: int
 
 
 class OverlayList(_Told, frozen=True, tag="overlay"):
@@ -383,6 +424,21 @@ class WhyReport(_Told, frozen=True, tag="why"):
         return not self.findings
 
 
+class RulesReport(_Told, frozen=True, tag="rules"):
+    """The rules of a principal; None stands for anything. `subscribe_problem` and `publish_problem` say why not."""
+
+    principal: str
+    subscribe: tuple[str, ...] | None
+    publish: tuple[str, ...] | None
+    further: tuple[str, ...]
+    own: bool  # whether the principal has rules of its own, and not those of everybody else
+    principals: tuple[str, ...] = ()  # some that have rules of their own, for those who may see them
+    subscribe_problem: str = ""
+    publish_problem: str = ""
+    nearest: str = ""  # the rule that is nearest to the filter
+    read: bool | None = None  # whether the event may be delivered to the principal
+
+
 class MatchCount(msgspec.Struct, frozen=True):
     """How many events match a filter, and when the newest of them was stored (UTC microseconds)."""
 
@@ -405,8 +461,36 @@ class OperationDone(_Told, frozen=True, tag="done"):
     text: str
 
 
+class BrokerLoad(msgspec.Struct, frozen=True):
+    """The load of a broker."""
+
+    broker: str
+    load: float  # events per second that its sessions publish, and that their subscriptions match
+    sessions: int  # with a name
+    address: str  # where clients reach it
+
+
+class BalanceReport(_Told, frozen=True, tag="balance"):
+    """Whether a broker takes part in balancing, the loads that it knows, and how many sessions it has moved away."""
+
+    enabled: bool
+    brokers: tuple[BrokerLoad, ...]
+    moved: int
+
+
 ListAnswer = SessionList | SubscriptionList | ProfileList | ItemList | OrderList | RelatedList | OverlayList
-AnyAnswer = ListAnswer | FoundEvents | BrokerSummary | FilterTrace | WhyReport | RecentMatches | OperationDone
+AnyAnswer = (
+    ListAnswer
+    | FoundEvents
+    | BrokerSummary
+    | BrokerReach
+    | FilterTrace
+    | WhyReport
+    | RulesReport
+    | RecentMatches
+    | BalanceReport
+    | OperationDone
+)
 
 # -- as bytes -------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     pending: int  # groups on their way into the log
     counts: dict[str, int]
     driver: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # of the model, as far as they differ from their defaults
 
 
 _decode = msgspec.msgpack.Decoder(BrokerStatus).decode

@@ -234,9 +234,15 @@ class ChordNode:
         return sorted(known, key=lambda node: self.space.distance(node.id, key))
 
     def follow(self, successors: Sequence[NodeRef]) -> None:
-        """Take this list of successors, without this node and whatever comes after it."""
-        others = takewhile(lambda node: node.id != self.me.id, dict.fromkeys(successors))
+        """Take this list of successors, without this node and whatever comes after it, in their latest lives."""
+        latest = dict.fromkeys(self._latest(node) for node in successors)
+        others = takewhile(lambda node: node.id != self.me.id, latest)
         self.successors = list(islice(others, self._length))
+
+    def _latest(self, node: NodeRef) -> NodeRef:
+        """A node that others mention, in the latest life that is known: they may not have heard of it yet."""
+        known = self.members.get(node.address)
+        return known.node if known is not None and known.node.life > node.life else node
 
     def forget(self, node: NodeRef) -> list[ChordEffect]:
         """A node is dead, as far as can be told."""

@@ -179,6 +179,7 @@ class GroupRoots:
         self._queues: dict[GroupId, deque[tuple[Request, RingReply | None]]] = {}
         self._refreshed: dict[GroupId, dict[int, int]] = {}
         self._due: dict[str, int] = {}
+        self._even: dict[str, GroupView] = {}  # groups whose rotation distance was the best when that was looked at
         self._merge_due: dict[str, int] = {}
         self._told: dict[GroupId, tuple[int, int]] = {}  # serials of references that were taken, and when
         for kind, step in (
@@ -341,7 +342,7 @@ class GroupRoots:
         effects: list[RingEffect] = []
         for target in self._keys.copy_targets(state.key):
             effects += self._table.ask(work, target, target.address, message, now)
-        for former in self._keys.former_holders():
+        for former in self._keys.copies.former_holders():
             effects += self._table.tell(former.address, message)
         return effects
 
@@ -563,11 +564,15 @@ class GroupRoots:
         if period is None or not members or now < self._due.setdefault(host, now + period):
             return []
         self._due[host] = now + period
+        view = GroupView(parts[0].tree, members)
+        if self._even.get(host) == view:
+            return []
         most = self._space.size // self._space.bits
         distances = range(0, most + 1, max(1, most // _DISTANCES))
         keys = range(0, self._space.size, max(1, self._space.size // _KEYS))
-        distance = best_rotation(GroupView(parts[0].tree, members), distances, keys)
+        distance = best_rotation(view, distances, keys)
         if distance == parts[0].tree.rotation:
+            self._even[host] = view
             return []
         return self._request(parts[0].group, Rotated(distance), now, None)
 

@@ -447,7 +447,7 @@ class Groups:
         message = CopyRecords(NO_TOKEN, records, (state,))
         for target in self._keys.copy_targets(state.key):
             effects += self._table.ask(work, target, target.address, message, now)
-        for former in self._keys.former_holders():
+        for former in self._keys.copies.former_holders():
             effects += self._table.tell(former.address, message)
         return effects
 

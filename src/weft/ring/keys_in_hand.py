@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
-from weft.ring.group_state import Arc, KeyState, StateStore, cut
+from weft.ring.group_state import Arc, KeyState, StateStore
 from weft.ring.identifiers import Key
+from weft.ring.key_copies import BATCH, KeyCopies
 from weft.ring.messages import NodeAddress, NodeRef
 from weft.ring.rendezvous_messages import (
     AskRange,
@@ -37,7 +38,6 @@ from weft.ring.rendezvous_messages import (
 from weft.ring.stored_records import RecordStore
 from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 
-BATCH = 500  # records in a message
 _ASKED = 8  # living members that are asked for their keys at once
 _SILENT_ASKED = 256  # and members that were silent before
 _TRIES = 3  # of a request that must not be mistaken for a death
@@ -77,15 +77,6 @@ class Handing(RingWork):
     leaving: bool
     parts: deque[tuple[Record, ...]]
     last: bool = False  # the last part has been sent
-
-
-@dataclass(slots=True, eq=False)
-class CopyingAll(RingWork):
-    """A copy of everything, for a successor that has none."""
-
-    node: NodeRef
-    keys: Arc
-    parts: deque[tuple[Record, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -133,23 +124,18 @@ class KeysInHand:
         self.life = Life.SERVING
         self.changes = 0  # how often the keys in hand have changed
         self.incomplete = 0  # ranges that were taken over though no complete copy was found
-        self.copies: dict[
-            Key, Key
-        ] = {}  # ranges of others of which everything is here, too: their starts by their ends
+        self.copies = KeyCopies(chord, table, records, states, replicas, self.includes)
         self._handing: Handing | None = None
         self._search: GapSearch | None = None
         self._search_at = 0  # when the next search may begin
         self._gap_since: int | None = None
         self._needy: NodeRef | None = None  # it is where the keys in hand begin, and has none itself
-        self._copied: set[NodeRef] = set()  # successors that have a copy of everything
-        self._former: set[NodeRef] = set()  # others that had one: kept up to date until the successors have one
         self._learning: list[tuple[Arc, int]] = []  # keys under which subscriptions may be missing, and until when
         self._watched: dict[NodeAddress, int] = {}  # nodes that may have keys, too, and when they were last silent
         self._waiting_since: int | None = None
         self._asked_at: int | None = None
         for kind, step in (
             (Handing, self._handed_part),
-            (CopyingAll, self._copied_part),
             (GapSearch, self._searched),
             (PassingOn, self._passed),
             (RingQuestion, self._asked),
@@ -200,15 +186,11 @@ class KeysInHand:
 
     def copy_targets(self, key: Key) -> list[NodeRef]:
         """The nodes that must have a copy before a change under a key counts."""
-        targets = self._chord.successors[: self._replicas - 1]
+        targets = self.copies.targets
         moving = self._handing
         if moving is not None and moving.node not in targets and self._chord.space.between(key, *moving.keys):
             return [*targets, moving.node]
         return targets
-
-    def former_holders(self) -> list[NodeRef]:
-        """Others that have a complete copy, as long as the successors have none."""
-        return sorted(self._former.difference(self._chord.successors[: self._replicas - 1]))
 
     def range_is(self) -> RangeIs:
         """What this node answers for, for one that looks for the owner of keys."""
@@ -236,7 +218,10 @@ class KeysInHand:
         if self.life not in (Life.SERVING, Life.FINISHING):
             return []
         self._watch(now)
-        return [*self.reconcile(now), *self._spread(now)]
+        effects = self.reconcile(now)
+        if self.after is None:
+            return effects
+        return [*effects, *self.copies.spread(Arc(self.after, self._chord.me.id), self._edge(self.after), now)]
 
     def _wait(self, now: int) -> list[RingEffect]:
         """Ask the successor for keys, now and then. If nobody has any, the lowest identifier begins."""
@@ -314,7 +299,7 @@ class KeysInHand:
             self._chord.leaving = True
         else:
             self.after = work.keys.upto
-            self.copies[work.keys.upto] = work.keys.after
+            self.copies.held[work.keys.upto] = work.keys.after
             self._changed()
         return self._send_last(work, now)
 
@@ -329,7 +314,7 @@ class KeysInHand:
             self._states.within(me, me) if whole else self._states.within(*work.keys),
             self._edge(work.keys.after),
             work.leaving,
-            tuple((after, upto) for upto, after in self.copies.items()) if whole else (),
+            tuple((after, upto) for upto, after in self.copies.held.items()) if whole else (),
             max(0, learning),
             self.missing_since(now),
         )
@@ -376,8 +361,8 @@ class KeysInHand:
         if work.leaving:
             self.to(Life.LEFT)
         elif self._replicas == 1:
-            self.copies.pop(work.keys.upto, None)
-            self._forget(work.keys)
+            self.copies.held.pop(work.keys.upto, None)
+            self.copies.forget(work.keys)
         return []
 
     def _edge(self, after: Key) -> NodeRef | None:
@@ -386,21 +371,6 @@ class KeysInHand:
         if before is not None and before.id == after:
             return before
         return next((each.node for each in self._chord.members.values() if each.node.id == after), None)
-
-    def _forget(self, keys: Arc) -> None:
-        """Forget what is stored under keys that others have, unless it is a complete copy of them."""
-        kept = [Arc(after, upto) for upto, after in self.copies.items()]
-        between = self._chord.space.between
-
-        def needed(key: Key) -> bool:
-            return self.includes(key) or any(between(key, *arc) for arc in kept)
-
-        for record in self._records.within(*keys):
-            if not needed(record.key):
-                self._records.forget(record.slot)
-        for state in self._states.within(*keys):
-            if not needed(state.key):
-                self._states.discard(state)
 
     # -- what others hand over -------------------------------------------------------------------------
 
@@ -449,7 +419,7 @@ class KeysInHand:
         self._records.take((record for record in message.records if not self.includes(record.key)), now)
         self._states.take(state for state in message.groups if not self.includes(state.key))
         for after, upto in message.copies:
-            self.copies.setdefault(upto, after)
+            self.copies.held.setdefault(upto, after)
         if message.upto == self.after:
             self._set_after(message.after)
             self._learn_until(Arc(message.after, message.upto), message.learning, now)
@@ -469,7 +439,7 @@ class KeysInHand:
             changed, records = list(self._states), list(self._records)
             self._set_after(message.after)
         elif not self.includes(message.after):
-            self.copies[self.after] = message.after  # all of the other ring's keys up to here
+            self.copies.held[self.after] = message.after  # all of the other ring's keys up to here
         self._changed()
         return self._pass_on(records, changed, now)
 
@@ -517,10 +487,7 @@ class KeysInHand:
 
     def _changed(self) -> None:
         self.changes += 1
-        self._former |= self._copied
-        self._copied.clear()
-        for work in self._table.of(CopyingAll):
-            self._table.end(work)
+        self.copies.changed()
 
     # -- deaths ----------------------------------------------------------------------------------------
 
@@ -603,7 +570,7 @@ class KeysInHand:
         assert work.bound is not None
         work.to(WorkState.RECALLING)
         work.tries.clear()
-        work.complete = self._covers(work.bound.id, work.upto)
+        work.complete = self.copies.covers(work.bound.id, work.upto)
         effects: list[RingEffect] = []
         for node in self._chord.successors:
             message = Recall(NO_TOKEN, work.bound.id, work.upto)
@@ -643,7 +610,7 @@ class KeysInHand:
             if self._chord.space.between(member.node.id, *taken):
                 self._watched.setdefault(member.node.address, -self._settle)
         self._set_after(taken.after)
-        self._former.update(node for node in work.tries if node in self._chord.successors)
+        self.copies.also_held_by({node for node in work.tries if node in self._chord.successors})
         return []
 
     def _stop_search(self, work: GapSearch, now: int) -> list[RingEffect]:
@@ -651,92 +618,21 @@ class KeysInHand:
         self._search, self._search_at = None, now + PERIOD
         return []
 
-    def recall(self, message: Recall) -> Recalled:
-        """The copies under keys whose owner is dead, as many as fit in a message."""
-        after, upto = message.after, message.upto
-        if self.serves(upto):  # nobody has told this node of the sender yet
-            return Recalled(NO_TOKEN, None)
-        found = self._records.within(after, upto)
-        reached = upto
-        if len(found) > BATCH:
-            space = self._chord.space
-            found.sort(key=lambda record: space.distance(after, record.key) or space.size)
-            reached = found[BATCH].key
-            found = [r for r in found if space.between(r.key, after, reached)]
-        complete = self.life is not Life.LEAVING and self._covers(after, upto)
-        return Recalled(NO_TOKEN, tuple(found), self._states.within(after, reached), complete, reached)
-
-    def _covers(self, after: Key, upto: Key) -> bool:
-        """Whether complete copies of all keys in (after, upto] are here."""
-        left = [Arc(after, upto)]
-        for end, start in self.copies.items():
-            left = [piece for arc in left for piece in cut(self._chord.space, arc, Arc(start, end))]
-        return not left
-
     # -- copies ----------------------------------------------------------------------------------------
 
-    def _spread(self, now: int) -> list[RingEffect]:
-        if self.after is None:
-            return []
-        targets = self._chord.successors[: self._replicas - 1]
-        self._former |= self._copied.difference(targets)
-        self._copied.intersection_update(targets)
-        effects: list[RingEffect] = []
-        keys = Arc(self.after, self._chord.me.id)
-        if self._former and self._copied.issuperset(targets):
-            for node in sorted(self._former.difference(targets)):
-                effects += self._table.tell(node.address, CopyRecords(NO_TOKEN, (), (), keys, None, void=True))
-            self._former.clear()
-        copying = {work.node for work in self._table.of(CopyingAll)}
-        for target in targets:
-            if target not in self._copied and target not in copying:
-                records = self._records.within(*keys)
-                parts = [tuple(records[at : at + BATCH]) for at in range(0, len(records), BATCH)] or [()]
-                work = CopyingAll(target, keys, deque(parts))
-                self._table.begin(work, WorkState.SENDING)
-                effects += self._send_copy(work, now)
-        return effects
-
-    def _send_copy(self, work: CopyingAll, now: int) -> list[RingEffect]:
-        message = CopyRecords(NO_TOKEN, work.parts[0])
-        if len(work.parts) == 1:
-            message = CopyRecords(
-                NO_TOKEN, work.parts[0], self._states.within(*work.keys), work.keys, self._edge(work.keys.after)
-            )
-        return self._table.ask(work, "copy", work.node.address, message, now)
-
-    def _copied_part(self, work: CopyingAll, part: str, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
-        if answer is False or work.node not in self._chord.successors[: self._replicas - 1]:
-            self._table.end(work)  # the next tick begins again
-            return []
-        work.parts.popleft()
-        if work.parts:
-            return self._send_copy(work, now)
-        self._table.end(work)
-        self._copied.add(work.node)
-        return []
+    def recall(self, message: Recall) -> Recalled:
+        """The copies under keys whose owner is dead."""
+        if self.serves(message.upto):  # nobody has told this node of the sender yet
+            return Recalled(NO_TOKEN, None)
+        return self.copies.recalled(message, complete=self.life is not Life.LEAVING)
 
     def copied(self, message: CopyRecords, now: int) -> bool:
         """Keep copies of another node's records, unless this node is about to go."""
         if self.life in (Life.JOINING, Life.LEAVING, Life.LEFT):
             return False
         self._chord.remember(message.edge)
-        if message.void and message.whole is not None:
-            self._uncopy(Arc(*message.whole))
-            self._forget(Arc(*message.whole))
-            return True
-        self._records.take((record for record in message.records if not self.includes(record.key)), now)
-        self._states.take(state for state in message.groups if not self.includes(state.key))
-        if message.whole is not None:
-            after, upto = message.whole
-            self._uncopy(Arc(after, upto))
-            self.copies[upto] = after
+        self.copies.take(message, now)
         return True
-
-    def _uncopy(self, keys: Arc) -> None:
-        """The copy of some keys is not complete any more."""
-        arcs = [Arc(after, upto) for upto, after in self.copies.items()]
-        self.copies = {left.upto: left.after for arc in arcs for left in cut(self._chord.space, arc, keys)}
 
     # -- leaving ---------------------------------------------------------------------------------------
 

@@ -77,32 +77,41 @@ class _Subscription:
 
 
 @dataclass(slots=True, eq=False)
-class Subscribing(RingWork):
-    """A subscription that is being stored under the cells that are left."""
+class CellWork(RingWork):
+    """Something that is to be done for the cells that are left, wherever they are."""
 
-    subscription: _Subscription
     left: set[Cell]
-    refused: bool = False
+    refused: bool = field(default=False, kw_only=True)
 
 
 @dataclass(slots=True, eq=False)
-class Unsubscribing(RingWork):
+class Subscribing(CellWork):
+    """A subscription that is being stored."""
+
+    subscription: _Subscription
+
+
+@dataclass(slots=True, eq=False)
+class Unsubscribing(CellWork):
     """A subscription that is being removed from wherever it may be."""
 
     subscription: _Subscription
-    left: set[Cell]
-    refused: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Publishing(RingWork):
+class Publishing(CellWork):
     """An event that has not visited these cells yet."""
 
     events: dict[str, Publication]  # by topic
-    left: set[Cell]
     since: int
-    refused: bool = False
     silent: set[NodeAddress] = field(default_factory=set)
+
+
+_DOING: dict[type[CellWork], WorkState] = {
+    Subscribing: WorkState.STORING,
+    Unsubscribing: WorkState.REMOVING,
+    Publishing: WorkState.VISITING,
+}
 
 
 class OwnInterest:
@@ -124,12 +133,8 @@ class OwnInterest:
         self._unconfirmed: dict[EventId, list[tuple[NodeAddress, DeliverEvent]]] = {}
         self._stamp = chord.me.life << 32
         self.all_known = False  # the application has said all that it wants, and the ring has it
-        for kind, step in (
-            (Subscribing, self._stored),
-            (Unsubscribing, self._removed),
-            (Publishing, self._visited),
-        ):
-            table.handle(kind, step)
+        for kind in (Subscribing, Unsubscribing, Publishing):
+            table.handle(kind, self._answered)
 
     def uses(self, topic: str) -> bool:
         """Whether there is a subscription to a leaf topic."""
@@ -163,10 +168,10 @@ class OwnInterest:
         return self._store(made, now)
 
     def _store(self, subscription: _Subscription, now: int) -> list[RingEffect]:
-        work = Subscribing(subscription, set(subscription.cells))
+        work = Subscribing(set(subscription.cells), subscription)
         if self._groups is None:
             self._table.begin(work, WorkState.LOCATING)
-            return self._store_left(work, now)
+            return self._do_left(work, now)
         self._table.begin(work, WorkState.REGISTERING)
         return self._register(work, now)
 
@@ -179,54 +184,9 @@ class OwnInterest:
         if all(self._groups.is_member(topic) for topic in work.subscription.topics):
             work.to(WorkState.PAUSED)
             work.to(WorkState.LOCATING)
-            return [*effects, *self._store_left(work, now)]
+            return [*effects, *self._do_left(work, now)]
         self._table.pause(work, now, SOON)
         return effects
-
-    def _store_left(self, work: Subscribing, now: int) -> list[RingEffect]:
-        """Store it under the cells that are left; those whose place is not known are looked for."""
-        subscription, effects = work.subscription, list[RingEffect]()
-        sub = RingSub(self._chord.me.address, subscription.number)
-        places, found = self._places(work.left, now)
-        effects += found
-        work.to(WorkState.STORING)
-        for (place, topic), cells in places.items():
-            record = Record(
-                place,
-                sub,
-                topic,
-                subscription.filter,
-                subscription.meeting,
-                self._grouped(cells),
-                subscription.stamp,
-            )
-            effects += self._table.errand(work, cells, place, Store(NO_TOKEN, place, (record,)), now)
-        return [*effects, *self._next_store(work, now)]
-
-    def _stored(
-        self, work: Subscribing, cells: tuple[Cell, ...] | None, answer: WorkAnswer, now: int
-    ) -> list[RingEffect]:
-        if self._subscriptions.get(work.subscription.number) is not work.subscription:
-            self._table.end(work)
-            return []
-        if cells is None:  # it has paused
-            if self._groups is not None and not all(map(self._groups.is_member, work.subscription.topics)):
-                work.to(WorkState.REGISTERING)
-                return self._register(work, now)
-            work.to(WorkState.LOCATING)
-            return self._store_left(work, now)
-        self._done(work, cells, answer)
-        return self._next_store(work, now)
-
-    def _next_store(self, work: Subscribing, now: int) -> list[RingEffect]:
-        if work.open:
-            return []
-        if work.left:
-            self._table.pause(work, now, self._pause(work))
-            return []
-        self._table.end(work)
-        first, work.subscription.ready = not work.subscription.ready, True
-        return [Subscribed(work.subscription.number)] if first else []
 
     def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
         """Remove a subscription; `Unsubscribed` follows."""
@@ -238,44 +198,9 @@ class OwnInterest:
             if work.subscription is gone:
                 self._table.end(work)
         self._removing.add(number)
-        work = Unsubscribing(gone, set(gone.cells))
-        self._table.begin(work, WorkState.LOCATING)
-        return self._remove_left(work, now)
-
-    def _remove_left(self, work: Unsubscribing, now: int) -> list[RingEffect]:
-        sub = RingSub(self._chord.me.address, work.subscription.number)
-        places, effects = self._places(work.left, now)
-        work.to(WorkState.REMOVING)
-        for (place, topic), cells in places.items():
-            slot = RecordSlot(place, sub, topic)
-            message = RemoveRecord(NO_TOKEN, slot, work.subscription.stamp, self._grouped(cells))
-            effects += self._table.errand(work, cells, place, message, now)
-        return [*effects, *self._next_removal(work, now)]
-
-    def _removed(
-        self, work: Unsubscribing, cells: tuple[Cell, ...] | None, answer: WorkAnswer, now: int
-    ) -> list[RingEffect]:
-        if cells is None:  # it has paused
-            work.to(WorkState.LOCATING)
-            return self._remove_left(work, now)
-        self._done(work, cells, answer)
-        return self._next_removal(work, now)
-
-    def _next_removal(self, work: Unsubscribing, now: int) -> list[RingEffect]:
-        if work.open:
-            return []
-        if work.left:
-            self._table.pause(work, now, self._pause(work))
-            return []
-        self._table.end(work)
-        gone = work.subscription
-        self._removing.discard(gone.number)
-        effects: list[RingEffect] = [Unsubscribed(gone.number)]
-        if self._groups is not None:
-            for topic in gone.topics:
-                if not self.uses(topic):
-                    effects += self._groups.unused(topic, now)
-        return effects
+        unsubscribing = Unsubscribing(set(gone.cells), gone)
+        self._table.begin(unsubscribing, WorkState.LOCATING)
+        return self._do_left(unsubscribing, now)
 
     def tick(self, now: int) -> list[RingEffect]:
         """Store again what has not been stored for long."""
@@ -289,7 +214,81 @@ class OwnInterest:
                 effects += self._store(subscription, now)
         return effects
 
-    # -- places ----------------------------------------------------------------------------------------
+    # -- cells -----------------------------------------------------------------------------------------
+
+    def _do_left(self, work: CellWork, now: int) -> list[RingEffect]:
+        """Send a request for the cells that are left to their places; those whose place is not known are looked for."""
+        if isinstance(work, Publishing) and self._groups is not None:  # nobody has ever subscribed to some topics
+            for cell in [cell for cell in work.left if self._groups.nobody(cell.topic, work.since, work.silent)]:
+                work.left.discard(cell)
+        places, effects = self._places(work.left, now)
+        work.to(_DOING[type(work)])
+        for (place, topic), cells in places.items():
+            effects += self._table.errand(work, cells, place, self._request(work, place, topic, cells), now)
+        return [*effects, *self._go_on(work, now)]
+
+    def _request(self, work: CellWork, place: Key, topic: str, cells: tuple[Cell, ...]) -> Store | RemoveRecord | Visit:
+        """What is asked of the owner of a place. Only the member of a group must have these cells."""
+        grouped = tuple(cell.key for cell in cells) if self._groups is not None else ()
+        if isinstance(work, Publishing):
+            return Visit(NO_TOKEN, place, work.events[topic], grouped)
+        assert isinstance(work, Subscribing | Unsubscribing)
+        made = work.subscription
+        sub = RingSub(self._chord.me.address, made.number)
+        if isinstance(work, Unsubscribing):
+            return RemoveRecord(NO_TOKEN, RecordSlot(place, sub, topic), made.stamp, grouped)
+        record = Record(place, sub, topic, made.filter, made.meeting, grouped, made.stamp)
+        return Store(NO_TOKEN, place, (record,))
+
+    def _answered(
+        self, work: CellWork, cells: tuple[Cell, ...] | None, answer: WorkAnswer, now: int
+    ) -> list[RingEffect]:
+        """A node has done something for some cells, or refuses: then they may be elsewhere."""
+        if isinstance(work, Subscribing):
+            if self._subscriptions.get(work.subscription.number) is not work.subscription:
+                self._table.end(work)
+                return []
+            known = self._groups is None or all(map(self._groups.is_member, work.subscription.topics))
+            if cells is None and not known:
+                work.to(WorkState.REGISTERING)
+                return self._register(work, now)
+        if cells is None:  # it has paused
+            work.to(WorkState.LOCATING)
+            return self._do_left(work, now)
+        if isinstance(work, Publishing) and isinstance(answer, Visited):
+            work.silent.update(answer.silent)
+        if answer is not False:
+            work.left.difference_update(cells)
+        else:
+            work.refused = True
+            if self._groups is not None:
+                for cell in cells:
+                    self._groups.not_at(*cell)
+        return self._go_on(work, now)
+
+    def _go_on(self, work: CellWork, now: int) -> list[RingEffect]:
+        """Wait, try again after a while, or end. What was refused takes longer than a place that is looked for."""
+        if work.open:
+            return []
+        if work.left:
+            refused, work.refused = work.refused, False
+            self._table.pause(work, now, PERIOD if refused or self._groups is None else SOON)
+            return []
+        self._table.end(work)
+        if isinstance(work, Publishing):
+            event_id = next(iter(work.events.values())).id
+            return [PublicationDone(event_id, tuple(sorted(work.silent)))]
+        assert isinstance(work, Subscribing | Unsubscribing)
+        made = work.subscription
+        if isinstance(work, Subscribing):
+            first, made.ready = not made.ready, True
+            return [Subscribed(made.number)] if first else []
+        self._removing.discard(made.number)
+        effects: list[RingEffect] = [Unsubscribed(made.number)]
+        if self._groups is not None:
+            for topic in made.topics:
+                effects += [] if self.uses(topic) else self._groups.unused(topic, now)
+        return effects
 
     def _places(
         self, cells: Iterable[Cell], now: int
@@ -307,71 +306,18 @@ class OwnInterest:
                 found[place, cell.topic] = (*found.get((place, cell.topic), ()), cell)
         return found, effects
 
-    def _pause(self, work: Subscribing | Unsubscribing | Publishing) -> int:
-        """How long to wait: places that are being looked for are known soon; what was refused takes longer."""
-        refused, work.refused = work.refused, False
-        return PERIOD if refused or self._groups is None else SOON
-
-    def _grouped(self, cells: Iterable[Cell]) -> tuple[Key, ...]:
-        """What the member of a group must have."""
-        return tuple(cell.key for cell in cells) if self._groups is not None else ()
-
-    def _done(
-        self, work: Subscribing | Unsubscribing | Publishing, cells: tuple[Cell, ...], answer: WorkAnswer
-    ) -> None:
-        """A node has done something for some cells, or refuses: then they may be elsewhere."""
-        if answer is not False:
-            work.left.difference_update(cells)
-            return
-        work.refused = True
-        if self._groups is not None:
-            for cell in cells:
-                self._groups.not_at(*cell)
-
     # -- publications ----------------------------------------------------------------------------------
 
     def publish(self, events: dict[str, Publication], cells: Iterable[Cell], now: int) -> list[RingEffect]:
         """Have an event matched and delivered wherever somebody may want it; `PublicationDone` follows."""
-        work = Publishing(events, set(cells), now)
+        work = Publishing(set(cells), events, now)
         self._table.begin(work, WorkState.LOCATING)
-        return self._visit_left(work, now)
+        return self._do_left(work, now)
 
     @property
     def publishing(self) -> int:
         """Events that have not visited all of their cells yet."""
         return self._table.count(Publishing)
-
-    def _visit_left(self, work: Publishing, now: int) -> list[RingEffect]:
-        if self._groups is not None:  # nobody has ever subscribed to some topics
-            for cell in [cell for cell in work.left if self._groups.nobody(cell.topic, work.since, work.silent)]:
-                work.left.discard(cell)
-        places, effects = self._places(work.left, now)
-        work.to(WorkState.VISITING)
-        for (place, topic), cells in places.items():
-            message = Visit(NO_TOKEN, place, work.events[topic], self._grouped(cells))
-            effects += self._table.errand(work, cells, place, message, now)
-        return [*effects, *self._next_visit(work, now)]
-
-    def _visited(
-        self, work: Publishing, cells: tuple[Cell, ...] | None, answer: WorkAnswer, now: int
-    ) -> list[RingEffect]:
-        if cells is None:  # it has paused
-            work.to(WorkState.LOCATING)
-            return self._visit_left(work, now)
-        if isinstance(answer, Visited):
-            work.silent.update(answer.silent)
-        self._done(work, cells, answer)
-        return self._next_visit(work, now)
-
-    def _next_visit(self, work: Publishing, now: int) -> list[RingEffect]:
-        if work.open:
-            return []
-        if work.left:
-            self._table.pause(work, now, self._pause(work))
-            return []
-        self._table.end(work)
-        event_id = next(iter(work.events.values())).id
-        return [PublicationDone(event_id, tuple(sorted(work.silent)))]
 
     # -- deliveries ------------------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class Recruiting(RingWork):
     node: NodeRef
     shared: SharedLoad
     given: frozenset[tuple[RecordSlot, int]] = frozenset()  # with their stamps
+    begun: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +159,7 @@ class RecordKeeper:
                 by_target.setdefault(target, []).append(record)
         for target, some in by_target.items():
             effects += self._table.ask(work, target, target.address, CopyRecords(NO_TOKEN, tuple(some)), now)
-        for former in self._keys.former_holders():
+        for former in self._keys.copies.former_holders():
             if former not in by_target:
                 effects += self._table.tell(former.address, CopyRecords(NO_TOKEN, tuple(records)))
         return effects if work.open else [*effects, *self._share(work, now)]
@@ -218,7 +219,7 @@ class RecordKeeper:
         work = Releasing(reply)
         self._table.begin(work, WorkState.COPYING)
         effects: list[RingEffect] = []
-        targets = (*self._keys.copy_targets(slot.key), *self._keys.former_holders(), *self.shared.holders)
+        targets = (*self._keys.copy_targets(slot.key), *self._keys.copies.former_holders(), *self.shared.holders)
         for target in dict.fromkeys(targets):
             effects += self._table.ask(work, target, target.address, Release(NO_TOKEN, slot, stamp), now)
         return effects if work.open else [*effects, *self._released(work, None, True, now)]
@@ -311,8 +312,10 @@ class RecordKeeper:
     def _offer(self, work: Recruiting, now: int) -> list[RingEffect]:
         """Give a node all records that it does not have; once it has all, it holds them."""
         missing = self._not_given(work)
+        first, work.begun = not work.begun, True
         work.given |= {(record.slot, record.stamp) for record in missing}
-        return self._table.ask(work, work.node, work.node.address, Hold(NO_TOKEN, work.shared.epoch, missing), now)
+        message = Hold(NO_TOKEN, work.shared.epoch, missing, first)
+        return self._table.ask(work, work.node, work.node.address, message, now)
 
     def _not_given(self, work: Recruiting) -> tuple[Record, ...]:
         if self._settings.sharing.sharing is not Sharing.REPLICATION:
@@ -336,15 +339,17 @@ class RecordKeeper:
 
     # -- for others ------------------------------------------------------------------------------------
 
-    def hold(self, sender: NodeRef, epoch: int, records: Sequence[Record]) -> bool:
+    def hold(self, sender: NodeRef, message: Hold) -> bool:
         """Hold records for another node, unless there are too many here, or they are out of date."""
         known, store = self.held.get(sender.address, (-1, None))
-        if epoch < known or (store is None and self.overloaded):
+        if message.epoch < known or (store is None and self.overloaded):
             return False
-        if store is None or epoch > known:
+        if message.first:
             store = RecordStore(self._settings)
-            self.held[sender.address] = epoch, store
-        for record in records:
+            self.held[sender.address] = message.epoch, store
+        elif store is None or message.epoch > known:
+            return False  # this node was started again, and does not have what was held before
+        for record in message.records:
             store.add(record)
         return True
 

@@ -2,12 +2,12 @@
 
 What is promised:
 
-- An event whose publication is done after a subscription was `Subscribed` is delivered to it once if it matches, or is
-  owed to the subscriber's node: then it is delivered when it is published again, after that node has `Returned`.
+- An event that is published after a subscription was `Subscribed` is delivered to it once if it matches, or is owed to
+  the subscriber's node: then it is delivered when it is published again, after that node has `Returned`.
 - This holds while nodes join and leave, while fewer than `replicas` nodes die within one repair (about 5 s), and while
   the ring is cut into parts, once these can reach each other again.
-- A node that is started again with its application's subscriptions is owed what was published meanwhile. One that comes
-  back without them has none; what it stored for others is recalled from copies.
+- A node that is started again with its application's subscriptions gets what it is owed. One that comes back without
+  them has none; what it stored for others is recalled from copies.
 - Where no complete copy of a key's records can be reached, nobody answers for it. Requests wait and nothing is done,
   until the key's owner is back, or for `abandon` microseconds: then subscribers store again what was lost, and events
   wait for a further 1.25 `reissue`.
@@ -175,7 +175,8 @@ class RendezvousNode:
     ) -> list[RingEffect]:
         """Store a subscription to one topic or to several; `Subscribed` follows.
 
-        Raises RingError if the filter cannot be placed.
+        A node that is started again uses other numbers: what its former life has stored stays until it is replaced, so
+        that nothing is missed meanwhile. Raises RingError if the filter cannot be placed.
         """
         return self.own.subscribe(number, self._leaves(topic), filter, now, meeting)
 
@@ -398,8 +399,8 @@ class RendezvousNode:
                 return reply.done()
             case PassStates(_, _, states):
                 return reply.done(self.keys.merge_states(states))
-            case Hold(_, epoch, records):
-                return reply.done(self.keeper.hold(sender, epoch, records))
+            case Hold():
+                return reply.done(self.keeper.hold(sender, message))
             case ReleaseAll(_, epoch):
                 self.keeper.release_all(sender, epoch)
                 return reply.done()

@@ -217,11 +217,13 @@ class PassStates(OwnerRequest, frozen=True, tag=56):
 class Hold(TokenMessage, frozen=True, tag=29):
     """Examine these subscriptions for the sender from now on. A node with too many itself refuses.
 
-    The sender counts how often its keys have changed: what is held for an earlier count is out of date.
+    The sender counts how often its keys have changed: what is held for an earlier count is out of date. A node that was
+    started again since the `first` of these messages has only what comes later, and refuses.
     """
 
     epoch: int
     records: tuple[Record, ...]
+    first: bool = False
 
 
 class Release(TokenMessage, frozen=True, tag=30):

@@ -79,7 +79,7 @@ class RecordStore:
             if known.stamp > record.stamp:
                 return
             if (known.filter, known.meeting) == (record.filter, record.meeting):
-                if known.stamp == record.stamp and known.cells != record.cells:
+                if known.cells != record.cells:  # others are here as well, or on their way to another member
                     cells = tuple(sorted({*known.cells, *record.cells}))
                     record = msgspec.structs.replace(record, cells=cells)
                 shelf.records[number] = record

@@ -79,6 +79,12 @@ class TableEngine(ModelHooks[K, H]):
         self._refresh = refresh
         self._jobs = Jobs(work)
         self._sessions = count(1)
+        self.chosen: Mapping[str, Any] = {}  # the options that differ from their defaults
+
+    @property
+    def assumed(self) -> int:
+        """Events for which links were assumed to be interested, because a bound on work was reached."""
+        return 0
 
     # -- for models -----------------------------------------------------------------------------
 
@@ -326,6 +332,8 @@ class TableEngine(ModelHooks[K, H]):
         """Model, exactness, schema and what the model's neighbours must agree on."""
         schema = None if self.schema is None else self.schema.to_dict()
         agreed = {"model": self.model, "exactness": self.exactness.value, "schema": schema, **self.agreed}
+        if self.chosen:
+            agreed["options"] = dict(self.chosen)
         return json.dumps(agreed, sort_keys=True, separators=(",", ":"))
 
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:

@@ -24,6 +24,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -329,6 +330,12 @@ def _reads_back(root: Filter, is_long: bool, predicates: Predicates) -> bool:
         elif kind is Has:
             plain = False
             tests += len(node.values) - 1
+        elif kind is HasElement:
+            plain = False
+            names.add(node.left.name)
+            stack.append(node.test)
+            words += 5
+            continue
         elif kind is Call:
             if predicates.get(node.predicate.name) is not node.predicate:
                 return False  # it may be read as another one

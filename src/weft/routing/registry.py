@@ -80,3 +80,10 @@ def _on_cells(
             together = {} if model == "mics" else {"group": len(schema.attributes)}
             space = CurveSpaces.of(schema, **together) if cells is None else CurveSpaces.of(schema, cells, **together)
     return made(space, schema, **rest) if model == "mics-exact" else made(space, **rest)
+
+
+def engine_of(table: RoutingTable) -> TableEngine[Any, Any]:
+    """The table itself, without its advertisements."""
+    inner = getattr(table, "table", table)
+    assert isinstance(inner, TableEngine)
+    return inner

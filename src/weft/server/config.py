@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import BalanceLimits, ClientLimits
 from weft.client.tls import TlsConfig
 from weft.errors import OptionError
 from weft.log.retention import DEFAULT_RETENTION, Retention
 from weft.protocol.addresses import DEFAULT_PORT, Address
+from weft.routing.options import ModelOptions
 from weft.server.settings import Bytes, Duration, Loaded, Units, load
 
 DEFAULT_ADDRESS = Address("weft", "localhost", DEFAULT_PORT)
@@ -36,13 +37,13 @@ class AuthConfig:
     audience: str = ""  # the name under which tokens know this broker
     issuer: str = ""  # who must have issued a token
     leeway: Duration = 10_000_000  # by which clocks may differ
-    longest: Duration = 0  # that a token may be valid; 0 is any time
+    max_lifetime: Duration = 0  # of a token; 0 is any time
     single_use: bool = False  # each token is accepted once
     certificates: Literal["off", "cn", "dns", "uri", "email"] = "off"  # which name of a certificate is the principal
     anonymous: bool = False  # let everybody in from other machines, without a name
     attempts: int = 5  # log-ins that an address may fail before it must wait
     first_wait: Duration = 1_000_000  # twice as long after each further failure
-    longest_wait: Duration = 300_000_000
+    max_wait: Duration = 300_000_000
 
     @property
     def is_on(self) -> bool:
@@ -106,9 +107,9 @@ class LinkConfig:
 class ConnectionConfig:
     """`[connections]`: all connections together; what one client may do is in `[limits]`."""
 
-    most: int = 10_000
+    max: int = 10_000
     backlog: Bytes = 8 << 20  # that waits for the log before publishers are no longer read
-    patience: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
+    drain_timeout: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,14 @@ class GatewayConfig:
     hosts: tuple[str, ...] = ()  # names by which clients reach it, besides localhost and that of `listen`
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
     console: bool = True  # serve the web console below /ui
+    runs: Path = Path("runs")  # the directory of recorded simulations (*.weftrun) that the console plays
+    nice: int = 10  # how far it stands back behind the broker for processor time: 0 is not at all, 19 is most
 
     def __post_init__(self) -> None:
         if self.listen:
             http_place(self.listen, "gateway.listen")
+        if not 0 <= self.nice < 20:
+            raise OptionError(f"gateway.nice is a number from 0 to 19, not {self.nice}")
         for origin in self.origins:
             scheme, _, rest = origin.partition("://")
             if scheme not in ("http", "https") or not rest or "/" in rest or "*" in rest:
@@ -136,6 +141,31 @@ class GatewayConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class BalanceConfig:
+    """`[balance]`: whether sessions move to brokers that have less to do; see docs/guides/moving.md."""
+
+    enabled: bool = False
+    address: str = ""  # where clients reach this broker; by default the first address where it listens
+    every: Duration = 5_000_000  # between two reports of the load
+    above: float = 1.2  # times the mean load: a broker with more moves sessions away
+    max_sessions: int = 64  # that it moves at a time
+    rest: Duration = 30_000_000  # that a session stays at least where it has come
+
+    def __post_init__(self) -> None:
+        if self.address:
+            Address.parse(self.address)
+        if not 1.05 < self.above <= 100:
+            raise OptionError(f"balance.above is {self.above:g}; it must be above 1.05, such as 1.2")
+        if self.every < 100_000:
+            raise OptionError("balance.every is too short; at least 100 ms are needed to measure a load")
+
+    @property
+    def limits(self) -> BalanceLimits:
+        """When sessions are moved, and how many."""
+        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.rest)
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """All settings of one broker."""
 
@@ -146,7 +176,9 @@ class BrokerConfig:
     plain_text: bool = False  # accept clients without TLS from other machines
     http: str = ""  # host:port of /metrics and /health; empty for none
     schema: Path | None = None  # of events
-    model: str = "covering"  # of the routing table; neighbours have the same
+    model: ModelOptions = field(default_factory=ModelOptions)  # of the routing table; neighbours have the same
+    predicates: tuple[str, ...] = ()  # Python modules that have predicates for filters; neighbours have the same
+    taxonomy: tuple[Path, ...] = ()  # files with the hierarchy of is_a
     tuning: Path | None = None  # a file of `weft tune` with the parameters of the model
     load: Path | None = None  # a folder of `weft aggregate`: the subscriptions that a new broker begins with
     advertised: bool = False  # publishers advertise
@@ -161,6 +193,7 @@ class BrokerConfig:
     limits: ClientLimits = _LIMITS
     connections: ConnectionConfig = ConnectionConfig()
     gateway: GatewayConfig = GatewayConfig()
+    balance: BalanceConfig = BalanceConfig()
     links: Mapping[str, LinkConfig] = field(default_factory=dict)
 
     @property
@@ -169,6 +202,8 @@ class BrokerConfig:
         return [Address.parse(text) for text in self.listen]
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, str):
+            object.__setattr__(self, "model", ModelOptions(self.model))
         if not self.listen:
             raise OptionError(f"listen is empty: name an address, such as {DEFAULT_ADDRESS}")
         for address in self.addresses:
@@ -222,6 +257,13 @@ def http_place(text: str, setting: str = "http") -> tuple[str, int]:
 
 _TIMES = ("backoff", "longest_backoff", "floors", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
 _SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
+SHORT = {"model": "model.name"}  # `model = "mics"` is a model without further options
+RENAMED = {  # settings that had another name; the old one is accepted, with a note
+    "auth.longest": "auth.max_lifetime",
+    "auth.longest_wait": "auth.max_wait",
+    "connections.most": "connections.max",
+    "connections.patience": "connections.drain_timeout",
+}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}
 
 
@@ -229,4 +271,4 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {})
+    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)

@@ -26,12 +26,14 @@ from weft.broker.driver import CommitOutcome, Driver
 from weft.broker.effects import ConnectionId, Outgoing
 from weft.broker.identity import Identity
 from weft.errors import FilterError, OptionError, WeftError
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.predicate_modules import filter_predicates
 from weft.language.text import parse
 from weft.log.base import Group, Log, SetMeta, State
 from weft.model.regular_file import read_regular
 from weft.model.schema import Schema, did_you_mean
 from weft.protocol.messages import Bye, Failed, Hello, QueueNumber, SubNumber, Subscribe
-from weft.routing.registry import make_table
+from weft.routing.options import table_with
 from weft.routing.table import RoutingTable
 from weft.server.clock import clock
 from weft.server.config import BrokerConfig
@@ -136,15 +138,23 @@ def routing_table(config: BrokerConfig, schema: Schema | None) -> RoutingTable:
     The parameters of mics and dls are those of the tuning, or those by which the subscriptions were aggregated, or
     else they follow from the schema.
     """
-    return make_table(config.model, schema, advertised=config.advertised, **_options(config))
+    return table_with(
+        config.model,
+        schema,
+        advertised=config.advertised,
+        predicates=filter_predicates(config.predicates, config.taxonomy),
+        tuned=_tuned(config),
+    )
 
 
-def _options(config: BrokerConfig) -> dict[str, Any]:
+def _tuned(config: BrokerConfig) -> dict[str, Any]:
+    """The space and the filter that were chosen for these subscriptions, if any."""
+    model = config.model.name
     if config.tuning is not None:
         tuned = Tuned.load(config.tuning)
-        if tuned.model != config.model:
+        if tuned.model != model:
             raise OptionError(
-                f"{config.tuning} is for the model {tuned.model}, but model is {config.model}: set model to "
+                f"{config.tuning} is for the model {tuned.model}, but model is {model}: set model to "
                 f"{tuned.model}, or leave out the tuning"
             )
         if tuned.model == "mics":
@@ -153,7 +163,7 @@ def _options(config: BrokerConfig) -> dict[str, Any]:
     if config.load is None:
         return {}
     loaded = InitialTable.open(config.load)
-    if loaded.model != config.model or not loaded.parameters:
+    if loaded.model != model or not loaded.parameters:
         return {}
     try:
         space: Any = read_space(loaded.model, loaded.parameters)
@@ -192,12 +202,12 @@ def is_loaded(stored: State, digest: str) -> bool:
     return _KEY + digest in stored.meta
 
 
-def check_rows(table: InitialTable, *, named: bool) -> int:
+def check_rows(table: InitialTable, *, named: bool, predicates: Predicates = NO_PREDICATES) -> int:
     """Read every row; returns how many there are. Raises OptionError that says how many cannot be loaded, and why."""
     count, wrong, first = 0, 0, ""
     for count, row in enumerate(table.rows(), 1):  # noqa: B007 - counted
         try:
-            normalize(parse(row.filter))
+            normalize(parse(row.filter, predicates))
         except FilterError as error:
             wrong, first = wrong + 1, first or f"session {row.session!r}: {error}"
         if named and not row.owner:

@@ -97,7 +97,7 @@ def metrics_of(status: BrokerStatus) -> list[Metric]:
         counter("received_bytes", "Bytes received.", driver["bytes received"]),
         counter("sent_bytes", "Bytes sent.", driver["bytes sent"]),
     ]
-    metrics += [counter(*_NODE[name], value) for name, value in driver["counts"].items() if name in _NODE]
+    metrics += [counter(*described, driver["counts"].get(name, 0)) for name, described in _NODE.items()]
     happened = CounterMetricFamily("weft_happened", "Counters, by what happened.", labels=["what"])
     for what, times in status.counts.items():
         happened.add_metric([what], times)

@@ -59,7 +59,7 @@ def room_for(connections: int) -> tuple[int, str]:
     fewer = max(1, most - SPARE)
     return fewer, (
         f"this process may open {most:,} files, enough for {fewer:,} connections; for {connections:,} raise the limit "
-        f"to {wanted:,} (ulimit -Hn, or LimitNOFILE= in a systemd unit), or lower connections.most"
+        f"to {wanted:,} (ulimit -Hn, or LimitNOFILE= in a systemd unit), or lower connections.max"
     )
 
 
@@ -104,6 +104,14 @@ class GarbageRounds:
 
 
 # -- the warm-up -------------------------------------------------------------------------------------
+
+
+def is_cold() -> bool:
+    """Whether kernels must be compiled, which takes some 15 seconds of processor time, and not only loaded."""
+    load()
+    from weft.kernels.compiler import uncached  # loaded by now
+
+    return bool(uncached())
 
 
 def warm_up(make: Callable[[], RoutingTable]) -> int:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import OptionError, RingError
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.predicate_modules import agreed_predicates
 from weft.model.value import parse_timestamp
 from weft.protocol.addresses import Address
 from weft.ring.group_state import GroupRule
@@ -27,9 +29,10 @@ _LEASE = 60_000_000  # for which a member of a group may be silent
 
 @dataclass(frozen=True, slots=True)
 class RingConfig:
-    """The settings of one node. All but `listen` and `join` are the same at all nodes."""
+    """The settings of one node. All but `listen`, `bind` and `join` are the same at all nodes."""
 
     listen: Address = field(default_factory=lambda: Address("weft", "127.0.0.1", 0))
+    bind: Address | None = None  # where it listens, if other nodes reach it at another address
     join: tuple[str, ...] = ()  # addresses of nodes to try
     new_ring: bool = False  # begin a ring, unless this node has been part of one
     data: Path | None = None  # the directory where members are remembered
@@ -43,11 +46,15 @@ class RingConfig:
     merge: SuperTopics | None = None  # which groups are merged
     keep: float = 3600.0  # seconds for which subscriptions and events wait for a broker that is down
     sharing: SharingRule = field(default_factory=SharingRule)  # what an overloaded node does
+    predicates: Predicates = NO_PREDICATES  # that filters may call
 
     def __post_init__(self) -> None:
-        if not self.listen.local and not self.key:
+        places = [self.listen, *([] if self.bind is None else [self.bind])]
+        if not all(place.local for place in places) and not self.key:
             raise OptionError("a ring that other machines can reach needs a key: --ring-key FILE")
-        if self.listen.unix:
+        if self.bind is not None and not self.listen.port:
+            raise OptionError("a node that is reached at another address needs its port: --ring HOST:PORT")
+        if any(place.unix for place in places):
             raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
         for given, what in ((self.rotate, "rotated"), (self.merge, "merged"), (self.topics.below or None, "general")):
             if self.groups is None and given is not None:
@@ -75,6 +82,8 @@ class RingConfig:
             topics += f" with {'; '.join(below)}"
         if self.merge is not None:
             topics += f" merged with {self.merge.least_equal} equal and {self.merge.most_unequal} unequal members"
+        if len(self.predicates):
+            topics += f", and the predicates {', '.join(agreed_predicates(self.predicates))}"
         rule = self.sharing
         if rule.sharing is not Sharing.NONE:
             topics += f", {rule.sharing} among {rule.nodes} nodes above {rule.threshold} subscriptions"
@@ -90,11 +99,13 @@ def ring_config(  # noqa: PLR0913, PLR0917 - texts of the command line
     merge: str | None = None,
     share: str | None = None,
     general: Sequence[str] = (),
+    bind: str | None = None,
     **others: Any,
 ) -> RingConfig:
     """The settings of a node of a ring, some of them from texts. Raises OptionError and RingError."""
     return RingConfig(
         listen=Address.parse(listen),
+        bind=None if bind is None else Address.parse(bind),
         join=tuple(join),
         intervals=tuple(map(_interval, intervals)),
         key=read_key(key),

@@ -8,9 +8,11 @@ to and has never been part of one. A node that stops takes no more events and ha
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -28,7 +30,7 @@ from weft.ring.chord import ChordNode
 from weft.ring.filter_semantics import HIGH, LOW
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import Life
-from weft.ring.messages import NodeAddress
+from weft.ring.messages import NodeAddress, NodeRef
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import JoinedRing, JoiningFailed, LeftRing, RingEffect, RingFrame, RingSend
 from weft.ring.ring_settings import RingSettings
@@ -38,9 +40,45 @@ from weft.server.clock import clock
 from weft.server.connection import ServerConnection
 from weft.server.node import BrokerNode
 from weft.server.ring_config import REISSUE, SPACE, RingConfig
-from weft.server.ring_memory import RingMemory
 from weft.server.ring_status import NodeReport
 from weft.server.ring_transport import RingTransport
+
+FILE = "ring.json"
+
+
+class RingMemory(msgspec.Struct):
+    """What a node remembers from one start to the next: the life of the last one, and the members that it has known.
+
+    It is a file beside the log. It is replaced as a whole, so that a crash leaves the old one or the new one.
+    """
+
+    life: int = 0
+    members: list[NodeRef] = []
+
+    @classmethod
+    def load(cls, directory: Path | None) -> RingMemory:
+        """What was stored; nothing at the first start. Raises OptionError if the file cannot be read."""
+        if directory is None or not (directory / FILE).exists():
+            return cls()
+        try:
+            return msgspec.json.decode((directory / FILE).read_bytes(), type=cls)
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                f"{directory / FILE} cannot be read: {error}; remove it, and name a node with --join"
+            ) from error
+
+    def store(self, directory: Path | None, members: Iterable[NodeRef]) -> None:
+        """Replace what was stored, if it is something else."""
+        found = sorted(members)
+        if directory is None or (found == self.members and (directory / FILE).exists()):
+            return
+        self.members = found
+        new = directory / f"{FILE}.new"
+        with new.open("wb") as file:
+            file.write(msgspec.json.encode(self))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(directory / FILE)
 
 
 class _BrokerPipe(asyncio.Transport):
@@ -113,8 +151,9 @@ class RingService:
             raise OptionError("this node knows no ring; name a node of one with --join, or begin one with --new-ring")
         memory.life = max(memory.life + 1, clock().utc // 1_000_000)
         memory.store(config.data, memory.members)
-        port = await self._transport.listen(config.listen.host, config.listen.port)
-        address = str(config.listen.at(port))
+        place = config.bind or config.listen
+        port = await self._transport.listen(place.host, place.port)
+        address = str(config.listen if config.bind is not None else config.listen.at(port))
         ends = [replace(each, attribute=each.attribute + end) for each in config.intervals for end in (LOW, HIGH)]
         mapping = KeyMapping(SPACE, {each.attribute: each for each in (*ends, *config.intervals)})
         keep = round(config.keep * 1_000_000)
@@ -127,6 +166,7 @@ class RingService:
             confirmed=True,
             groups=config.groups,
             topics=config.topics,
+            predicates=config.predicates,
         )
         chord = ChordNode(SPACE, address, successors=max(4, config.replicas + 2), life=memory.life)
         rendezvous = RendezvousNode(chord, settings, np.random.default_rng(secrets.randbits(64)))

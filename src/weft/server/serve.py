@@ -14,16 +14,19 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.broker.broker import Core
 from weft.client.tls import client_context, server_context
 from weft.errors import OptionError, WeftError
+from weft.language.predicate_modules import filter_predicates
 from weft.log.base import Log, State
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
 from weft.protocol.addresses import Address
+from weft.routing.options import ModelOptions
 from weft.routing.table import Role
 from weft.server.committer import Trimmer
 from weft.server.config import BrokerConfig, http_place
@@ -33,7 +36,7 @@ from weft.server.initial_load import InitialTable, check_rows, is_loaded, load, 
 from weft.server.log_lines import LogLines
 from weft.server.metrics import http_server
 from weft.server.node import BrokerNode, NodeOptions
-from weft.server.process import GarbageRounds, keep_pauses_short, room_for, warm_up
+from weft.server.process import GarbageRounds, is_cold, keep_pauses_short, room_for, warm_up
 from weft.server.security.files import Security
 from weft.server.workers import WorkerPlace, check_count, home_of, run_pool
 
@@ -52,8 +55,9 @@ async def start(
     schema = None if config.schema is None else Schema.load(config.schema)
     tls = server_context(config.tls)
     security = Security(config, schema, lines)
+    predicates = filter_predicates(config.predicates, config.taxonomy)
     table = routing_table(config, schema)
-    most, fewer = room_for(config.connections.most)
+    most, fewer = room_for(config.connections.max)
     if fewer:
         lines.warning("file limit", reason=fewer)
     log = _open(config, schema, lines)
@@ -72,10 +76,11 @@ async def start(
             link_credentials=security.link_credentials,
             limits=config.limits,
             advertised=config.advertised,
+            predicates=predicates,
             executor=builder,
         )
         _load(core, log, stored, config, lines, place)
-        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.patience / 1e6)
+        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.drain_timeout / 1e6)
         async with BrokerNode(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry
@@ -99,6 +104,7 @@ async def start(
                     secured = client_context(config.tls.authority, config.tls.certificate, config.tls.key)
                     dialling = Dialler(node, peer, Address.parse(link.address), secured).run()
                     tasks.append(asyncio.create_task(dialling, name=f"weft-link-{peer}"))
+            _balance(node, config)
             await around.enter_async_context(_http(node, config, lines))
             try:
                 yield node
@@ -122,6 +128,14 @@ async def _http(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> Asyn
         if config.gateway.listen:
             await doors.enter_async_context(watched_gateway(node, config, lines))
         yield
+
+
+def _balance(node: BrokerNode, config: BrokerConfig) -> None:
+    """Share the load with the other brokers of the network, if there are any."""
+    settings = config.balance
+    if config.name and node.addresses:
+        reached = settings.address or str(node.addresses[0])
+        node.driver.do(node.core.balance, settings.enabled, reached, settings.limits)
 
 
 def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
@@ -196,7 +210,11 @@ def check_files(config: BrokerConfig) -> None:
     Security(config, schema, LogLines(level="error"))
     routing_table(config, schema)
     if config.load is not None:
-        check_rows(InitialTable.open(config.load), named=config.auth.is_on)
+        check_rows(
+            InitialTable.open(config.load),
+            named=config.auth.is_on,
+            predicates=filter_predicates(config.predicates, config.taxonomy),
+        )
     _loop_factory(config)
 
 
@@ -224,7 +242,14 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     schema = None if config.schema is None else Schema.load(config.schema)
-    warm_up(lambda: routing_table(config, schema))
+    warm = partial(warm_up, lambda: routing_table(config, schema))
+    compiling: asyncio.Future[int] | None = None
+    if is_cold():  # the first start on this machine: clients need not wait until all kernels are compiled
+        lines.info("compiling", note="kernels are compiled once on this machine; until then the broker is slower")
+        compiling = loop.run_in_executor(None, warm)
+        compiling.add_done_callback(lambda _: lines.info("compiled"))
+    else:
+        warm()
     async with start(config, lines, place) as node:
         if place is not None:  # its pool holds the other end
             loop.add_reader(sys.stdin.fileno(), asked.set)
@@ -237,6 +262,8 @@ async def _serve(
             lines.info("ready", process=os.getpid())
             await asked.wait()
             garbage.cancel()
+            if compiling is not None:
+                compiling.cancel()
         if not node.ended.done():
             if place is not None:
                 loop.remove_reader(sys.stdin.fileno())
@@ -261,6 +288,7 @@ def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
 
     address = re.sub(r"[^\w.]+", "-", f"{ring.listen.host}-{ring.listen.port}")
     named = name or config.name or (address if ring.listen.port else "node")
-    alone = replace(config, name=named, model="simple", links={RING: LinkConfig()})
+    alone = replace(config, name=named, model=ModelOptions("simple"), links={RING: LinkConfig()})
     data = None if config.memory else config.data
-    serve(alone, around=lambda node: RingService(node, replace(ring, data=data)))
+    predicates = filter_predicates(config.predicates, config.taxonomy)
+    serve(alone, around=lambda node: RingService(node, replace(ring, data=data, predicates=predicates)))

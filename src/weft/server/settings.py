@@ -34,10 +34,11 @@ PREFIX = "WEFT_"
 
 
 class Loaded(NamedTuple, Generic[C]):
-    """What was read, and where each setting that was given came from."""
+    """What was read, where each setting that was given came from, and which settings were given by an old name."""
 
     config: C
     sources: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 class SettingSource(NamedTuple):
@@ -47,21 +48,27 @@ class SettingSource(NamedTuple):
     folder: Path | None = None
 
 
-def load(
-    default: C, units: Units, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+def load(  # noqa: PLR0913, PLR0917 - the sources of settings
+    default: C,
+    units: Units,
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Any],
+    renamed: Mapping[str, str] | None = None,
+    short: Mapping[str, str] | None = None,
 ) -> Loaded[C]:
-    """The default with everything that was given. Raises OptionError."""
-    reader = _Reader(default, units)
+    """The default with everything that was given. Also by names in `renamed`, `short`. Raises OptionError."""
+    reader = _Reader(default, units, renamed, short)
     if file is not None:
         reader.take(_read(file), SettingSource(str(file), file.parent))
-    names = {variable(path): path for path in reader.leaves}
+    names = {variable(path): path for path in (*(renamed or ()), *(short or ()), *reader.leaves)}
     for name, path in names.items():
         if name in environment:
             reader.give(path, environment[name], SettingSource(name))
     _check_environment(names, environment)
     for path, value in flags.items():
         reader.give(path, value, SettingSource("the command line"))
-    return Loaded(reader.build(default), reader.sources)
+    return Loaded(reader.build(default), reader.sources, tuple(reader.notes))
 
 
 def variable(path: str) -> str:
@@ -106,8 +113,17 @@ def _settings(config: Any, units: Units, at: str) -> Iterator[tuple[str, Any, An
 class _Reader:
     """Collects values by path, then builds the dataclasses."""
 
-    def __init__(self, default: Any, units: Units) -> None:
+    def __init__(
+        self,
+        default: Any,
+        units: Units,
+        renamed: Mapping[str, str] | None = None,
+        short: Mapping[str, str] | None = None,
+    ) -> None:
         self._units = units
+        self._renamed = renamed or {}
+        self._short = short or {}
+        self.notes: list[str] = []
         self._kinds = {path: kind for path, kind, _ in _settings(default, units, "")}
         self.leaves = [path for path, kind in self._kinds.items() if get_origin(kind) is not Mapping]
         self._values: dict[str, Any] = {}  # of leaves, and of whole maps of tables
@@ -118,9 +134,12 @@ class _Reader:
         known = dict.fromkeys(path.removeprefix(at).split(".")[0] for path in self._kinds if path.startswith(at))
         for key, value in table.items():
             path = f"{at}{key}"
+            if path in self._renamed:
+                self.give(path, value, source)
+                continue
             if key not in known:
                 raise OptionError(f"{source.name}: {path} is not a setting{did_you_mean(key, known)}")
-            if path in self.leaves:
+            if path in self.leaves or (path in self._short and not isinstance(value, dict)):
                 self.give(path, value, source)
             elif path in self._kinds:
                 self._values[path] = self._tables(
@@ -131,7 +150,11 @@ class _Reader:
                 self.take(_table(value, source, path), source, f"{path}.")
 
     def give(self, path: str, value: Any, source: SettingSource) -> None:
-        """Add one setting by its path."""
+        """Add one setting by its path, or by the path that it had."""
+        path = self._short.get(path, path)
+        if path in self._renamed:
+            self.notes.append(f"{source.name}: {path} is now called {self._renamed[path]}")
+            path = self._renamed[path]
         if path not in self.leaves:
             raise OptionError(f"{source.name}: {path} is not a setting{did_you_mean(path, self.leaves)}")
         self._values[path] = _value(self._kinds[path], value, f"{source.name}: {path}", source.folder)
@@ -180,7 +203,7 @@ def _written(kind: Any, value: Any) -> str:
         units = _BINARY if kind == Bytes else _TIMES
         name, unit = max(((n, u) for n, u in units.items() if not value % u), key=lambda pair: pair[1])
         return f"{value // unit:,} {name}"
-    return ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
 
 
 def _table(value: Any, source: SettingSource, path: str) -> Mapping[str, Any]:
@@ -202,6 +225,8 @@ def _value(kind: Any, value: Any, place: str, folder: Path | None) -> Any:
         texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
         if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
             raise OptionError(f"{place} is {value!r}; write a list of strings")
+        if get_args(kind)[0] is Path:
+            return tuple((folder or Path()) / Path(each).expanduser() for each in texts)
         return tuple(texts)
     if kind is Path and isinstance(value, str) and folder is not None:
         return folder / Path(value).expanduser()

@@ -22,6 +22,7 @@ from weft.language.ast import (
     Compare,
     Filter,
     Has,
+    HasElement,
     In,
     Is,
     Like,
@@ -31,6 +32,7 @@ from weft.language.ast import (
     Truth,
 )
 from weft.language.constant import Constant
+from weft.language.membership import ELEMENT_NAME
 from weft.language.pattern import Pattern
 from weft.language.segment_search import PatternSegment
 from weft.model.value import INT_MAX, INT_MIN, Type
@@ -172,6 +174,8 @@ class FrameAttributes:
                 return _among(self.typed(left.name), constants)
             case Has(left, constants, every):
                 return self._has(left.name, constants, every)
+            case HasElement(left, test):
+                return self._has_element(left.name, test)
             case Like(left):
                 pattern = node.compiled
                 column = self.folded(left.name) if pattern.ignore_case else self.text(left.name)
@@ -195,10 +199,37 @@ class FrameAttributes:
                 return _fold(or_, list(map(self._truth, operands)))
         raise TypeError(f"{node!r} is not a filter")
 
+    def _has_element(self, name: str, test: Filter) -> Column:
+        """Whether an element passes a test; a column that is not an array is a list of one."""
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import StructType
+
+        def passes(element: Typed) -> Column:
+            bound = FrameAttributes(StructType([]))
+            bound._typed[ELEMENT_NAME] = element
+            return sf.coalesce(element[1].isNotNull() & bound._truth(test), sf.lit(False))
+
+        typed = self.typed(name)
+        if typed is not None:
+            return sf.when(typed[1].isNotNull(), passes(typed))
+        if name not in self._lists:
+            return _constant(None)
+        kind, array = self._lists[name]
+        if _is_nested(kind):
+            return _nothing(array)
+        if _typed(kind, array) is None:
+            return _constant(None)
+
+        def has(element: Column) -> Column:
+            read = _typed(kind, element)
+            assert read is not None
+            return passes(read)
+
+        return sf.when(array.isNotNull(), sf.exists(array, has))
+
     def _has(self, name: str, constants: Sequence[Constant], every: bool) -> Column:
         """Whether a list has values; a column that is not an array is a list of one."""
         from pyspark.sql import functions as sf
-        from pyspark.sql import types as st
 
         fold = and_ if every else or_
         typed = self.typed(name)
@@ -208,8 +239,8 @@ class FrameAttributes:
         if name not in self._lists:
             return _constant(None)
         kind, array = self._lists[name]
-        if isinstance(kind, st.StructType | st.ArrayType | st.MapType):  # absent, unless all its elements are NULL
-            return sf.when(array.isNotNull() & ~sf.exists(array, lambda each: each.isNotNull()), sf.lit(False))
+        if _is_nested(kind):
+            return _nothing(array)
 
         def has(constant: Constant) -> Column:
             found = sf.exists(array, lambda each: sf.coalesce(_equal(each, constant), sf.lit(False)))
@@ -223,6 +254,19 @@ class FrameAttributes:
         return sf.when(array.isNotNull(), _fold(fold, [has(each) for each in constants]))
 
 
+def _is_nested(kind: DataType) -> bool:
+    from pyspark.sql import types as st
+
+    return isinstance(kind, st.StructType | st.ArrayType | st.MapType)
+
+
+def _nothing(array: Column) -> Column:
+    """HAS of an array whose elements are nested: absent, unless all its elements are NULL."""
+    from pyspark.sql import functions as sf
+
+    return sf.when(array.isNotNull() & ~sf.exists(array, lambda each: each.isNotNull()), sf.lit(False))
+
+
 def levels(node: Filter) -> int:
     """How deep the filter's Column is nested, without what its tests are made of.
 
@@ -233,6 +277,8 @@ def levels(node: Filter) -> int:
     match node:
         case Not(operand) | Is(operand):
             return 1 + levels(operand)
+        case HasElement(_, test):
+            return 1 + levels(test)
         case And(operands) | Or(operands):
             return (len(operands) - 1).bit_length() + max(map(levels, operands))
     return 0

@@ -48,6 +48,7 @@ class FilterSchema:
     predicates: tuple[str, ...] = RANGES
     width: float | None = None  # width of a range, as a share of the domain
     kind: str | None = None  # the event type that every filter requires
+    top: int = TOP  # the largest value
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most <= len(self.names):
@@ -59,6 +60,8 @@ class FilterSchema:
             raise SchemaError(f"unknown predicates in {self.predicates}; choose from {', '.join(ANY_PREDICATE)}")
         if self.width is not None and not 0 < self.width <= 1:
             raise SchemaError(f"the width {self.width} is not a share of the domain; give more than 0 and at most 1")
+        if self.top < 1:
+            raise SchemaError(f"the largest value is {self.top}; give 1 or more")
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Filter]:
         """Draw n filters. Cost: O(n)."""
@@ -82,10 +85,10 @@ class FilterSchema:
     def _ends(self, n: int, rng: np.random.Generator) -> list[list[list[float]]]:
         """For each row and attribute, a low and a high end that leave every predicate satisfiable."""
         if self.width is None:
-            pairs = np.sort(rng.integers(0, TOP + 1, (n, len(self.names), 2)), axis=2)
+            pairs = np.sort(rng.integers(0, self.top + 1, (n, len(self.names), 2)), axis=2)
             return pairs.tolist()  # type: ignore[no-any-return]
-        low = rng.uniform(0, TOP * (1 - self.width), (n, len(self.names)))
-        return np.stack([low, low + TOP * self.width], axis=2).round(6).tolist()  # type: ignore[no-any-return]
+        low = rng.uniform(0, self.top * (1 - self.width), (n, len(self.names)))
+        return np.stack([low, low + self.top * self.width], axis=2).round(6).tolist()  # type: ignore[no-any-return]
 
 
 SCHEMAS = {

@@ -13,7 +13,7 @@ from weftlab.mobility.protocols import RUNNERS, run_world
 from weftlab.mobility.script import BUSY, MobilityArea, ScriptSettings, busy, generate_script
 from weftlab.mobility.topology import BrokerTree, generated
 
-_SPEEDS = ("ping-pong", "acyclic", "acyclic-overlay", "rp", "weft")
+_SPEEDS = ("ping-pong", "acyclic", "acyclic-overlay", "rp", "weft", "weft-cores")
 _GIGA = 1 << 30
 _MINUTES, _MEMORY = 10.0, 4.0  # what a network of 10,000 brokers may take
 

@@ -32,6 +32,11 @@ def schema() -> Schema:
         return Schema.load(path)
 
 
+def schema_text() -> str:
+    """The shipped schema as the text of its file."""
+    return (_DATA / "earthquakes.toml").read_text(encoding="utf-8")
+
+
 def table() -> pa.Table:
     """The events as an Arrow table, a column for each attribute of the schema and in its order."""
     import pyarrow as pa

@@ -31,6 +31,7 @@ from weftlab.demo.feeds import feeds
 
 FLIGHTS = 1_500
 _SLICE = 50  # events that are published together
+_AT_ONCE = 1_000  # events that are there when the console is first looked at
 _PACE = 0.2  # seconds between two events, while the demo stays up
 _PATIENCE = 60.0  # seconds that the last event may take
 
@@ -84,14 +85,21 @@ def replayed(events: Sequence[Event]) -> list[dict[str, Any]]:
     return [{name: value for name, value in each.items() if value is not None} for each in both]
 
 
+def _watchers(events: Sequence[dict[str, Any]]) -> list[Watcher]:
+    """The subscribers; those of flights only where flights are installed."""
+    with_flights = any(event.get("source") == "nycflights" for event in events)
+    return [Watcher(name, text) for name, text in WATCHERS.items() if with_flights or "dep_delay" not in text]
+
+
 def through_a_broker(console: Console, events: Sequence[Event]) -> dict[str, Any]:
     """Publish everything, kill the broker halfway, and see what the subscribers got."""
     everything = replayed(events)
-    watchers = [Watcher(name, text) for name, text in WATCHERS.items()]
+    watchers = _watchers(everything)
     wanted = {watcher.name: watcher.wanted(everything) for watcher in watchers}
+    kinds = "earthquakes and flights" if len(watchers) == len(WATCHERS) else "earthquakes"
     console.print(
         f"A broker runs in a process of its own, and {len(watchers)} subscribers wait for what matches their filters. "
-        f"{len(everything):,} earthquakes and flights are published. Halfway the broker is killed, and started again.\n"
+        f"{len(everything):,} {kinds} are published. Halfway the broker is killed, and started again.\n"
     )
     half = len(everything) // 2
     with Show(console, watchers) as show:
@@ -127,11 +135,21 @@ def through_a_broker(console: Console, events: Sequence[Event]) -> dict[str, Any
 def stay_up(console: Console, events: Sequence[Event]) -> None:
     """Replay the events slowly until interrupted."""
     everything = replayed(events)
-    watchers = [Watcher(name, text) for name, text in WATCHERS.items()]
-    with Show(console, watchers) as show:
+    watchers = _watchers(everything)
+    with Show(console, watchers, gateway=True) as show:
+        show.publish(everything[:_AT_ONCE])
+        web = show.broker.gateway
         console.print(
-            f"The broker stays up at [bold]{show.broker.address}[/]. In another terminal, try\n\n"
-            f"  [cyan]weft sub --broker {show.broker.address} 'magnitude >= 2.5'[/]\n\nCtrl-C ends the demo.\n"
+            f"The broker stays up at [bold]{show.broker.address}[/], and its web console at\n\n"
+            f"  [bold cyan]{web}/ui[/]\n\n"
+            f"Look first at the workbench: what a filter means, covers, and matched in the last\n"
+            f"hour. Then at the live tail of events, and at why 'alarm' gets so little:\n\n"
+            f"  [cyan]{web}/ui/filters?where=magnitude+%3E%3D+4.5[/]\n"
+            f"  [cyan]{web}/ui/events?where=dep_delay+%3E%3D+60[/]\n"
+            f"  [cyan]{web}/ui/why/alarm[/]\n\n"
+            f"In another terminal, try\n\n"
+            f"  [cyan]weft sub --broker {show.broker.address} 'magnitude >= 2.5'[/]\n\nCtrl-C ends the demo.\n",
+            soft_wrap=True,
         )
         with Live(console=console, refresh_per_second=4) as live:
             for event in cycle(everything):
@@ -143,15 +161,15 @@ def stay_up(console: Console, events: Sequence[Event]) -> None:
 class Show:
     """A broker, a publisher and subscribers; everything ends with the block."""
 
-    def __init__(self, console: Console, watchers: Sequence[Watcher]) -> None:
-        self._console = console
+    def __init__(self, console: Console, watchers: Sequence[Watcher], *, gateway: bool = False) -> None:
+        self._console, self._gateway = console, gateway
         self._watchers = watchers
         self._stack = ExitStack()
         self._threads: list[Thread] = []
 
     def __enter__(self) -> Show:
         with self._console.status("starting the broker"):
-            self.broker = self._stack.enter_context(DemoBroker())
+            self.broker = self._stack.enter_context(DemoBroker(gateway=self._gateway))
             self._publisher: SyncClient = self._stack.enter_context(connect_sync(self.broker.address, name="demo"))
             for watcher in self._watchers:
                 client = self._stack.enter_context(connect_sync(self.broker.address))

@@ -61,8 +61,9 @@ class SimClient(Actor):
         self.process = ClientProcess(self)
         self.connections = count(1)  # their numbers
 
-    def reach(self, address: Address) -> None:
-        """A dial leads to this address: one of its broker's."""
+    def reach(self, address: Address) -> BrokerProcess:  # noqa: ARG002
+        """The broker at this address, which is one of its broker's."""
+        return self.broker
 
     # -- what the application does ---------------------------------------------------------------------
 

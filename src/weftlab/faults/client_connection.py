@@ -1,17 +1,18 @@
 """The driver of a client session on simulated wires: it only obeys the session's effects.
 
 Dials take time, fail while the broker is down or the client is cut off, or lead to a host that is not the broker. A
-broken connection may be noticed by both ends, by one of them, or by none. What arrives on an old connection is not
-handled.
+broken connection may be noticed by both ends, by one of them, or by none. What arrives on a connection that the client
+has dropped is not handled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.broker.effects import ConnectionId
-from weft.client.effects import Dial, HangUp, Over, SessionEffect, Stored, WakeAt
+from weft.client.effects import Dial, Greet, HangUp, Over, SessionEffect, Stored, WakeAt
 from weft.client.session import ConnectionPolicy
 from weft.errors import ConnectError
 from weft.protocol.addresses import Address
@@ -23,6 +24,7 @@ from weftlab.faults.violation import require
 from weftlab.faults.wire import Pipe
 
 if TYPE_CHECKING:
+    from weftlab.faults.broker_process import BrokerProcess
     from weftlab.faults.client import SimClient
     from weftlab.faults.client_process import ClientProcess
 
@@ -41,8 +43,22 @@ def policy_of(client: SimClient) -> ConnectionPolicy:
     return ConnectionPolicy(addresses, client.principal.encode, None, _TIMEOUT, _HEARTBEAT, *_PAUSES)
 
 
+@dataclass(eq=False)
+class _Line:
+    """One open connection, as the client sees it."""
+
+    id: ConnectionId
+    broker: BrokerProcess
+    there: Pipe = field(init=False)  # to the broker
+    back: Pipe = field(init=False)  # from the broker
+    is_cut: bool = False  # whatever the client thinks
+    was_welcome: bool = False
+    was_paused: bool = False
+    received_at: int = 0  # when something arrived
+
+
 class ClientConnection:
-    """Drives one session over all its connections."""
+    """Drives one session over all its connections: one at a time, or two while it moves."""
 
     is_over = False
     is_retired = False  # a newer process has taken the session over: this one hangs
@@ -50,18 +66,29 @@ class ClientConnection:
     is_sent_away = False  # the broker does not want this session any more
     was_moved = False  # it was redirected to where it must not go
     away_until = 0  # dials fail until then
-    is_cut = False  # whatever the client thinks
-    _was_welcome = _was_paused = False  # on this connection
-    _received_at = 0  # when something arrived
 
     def __init__(self, client: SimClient, process: ClientProcess) -> None:
-        self.id: ConnectionId | None = None  # of an open connection, as the client sees it
         self._client, self._process, self._session = client, process, process.session
-        self._there: Pipe | None = None  # to the broker
-        self._back: Pipe | None = None  # from the broker
+        self._lines: dict[int, _Line] = {}  # open connections, by the numbers that the session gave them
+        self._dialling: set[int] = set()
         self._timer: Scheduled | None = None
         self._late: list[Nack] = []  # raw messages, which the library does not send
         client.soon(3000, lambda: self.perform(self._session.start(client.engine.now)))
+
+    @property
+    def _line(self) -> _Line | None:
+        """The present connection."""
+        return self._lines.get(self._session.connection)
+
+    @property
+    def id(self) -> ConnectionId | None:
+        """The id of the present connection, as the client sees it."""
+        return None if self._line is None else self._line.id
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the present connection is cut, whatever the client thinks."""
+        return self._line is not None and self._line.is_cut
 
     @property
     def is_welcome(self) -> bool:
@@ -76,10 +103,13 @@ class ClientConnection:
             match effect:
                 case Dial():
                     self._dial(effect)
-                case HangUp():
+                case Greet(number, messages):
+                    self._client.say(f"-> {' '.join(map(shown, messages))}, on a second connection")
+                    self._lines[number].there.send(encode(messages))
+                case HangUp(number):
                     self._client.say("hangs up")
-                    self._check_hang_up()
-                    self._drop(notice=True)
+                    self._check_hang_up(number)
+                    self._drop(number, notice=True)
                 case WakeAt(at):
                     if self._timer is not None:
                         self._timer.cancel()
@@ -95,18 +125,21 @@ class ClientConnection:
                     self._process.noticed(effect)
         self.flush()
 
-    def _check_hang_up(self) -> None:
+    def _check_hang_up(self, number: int) -> None:
         """A running broker answers heartbeats, so a client never closes a working connection as silent."""
-        silent = self._client.engine.now - self._received_at > _SILENCE
-        works = self.id is not None and self._was_welcome and not self.is_cut
-        works = works and not self._was_paused and not self.is_retired
+        line = self._lines.get(number)
+        if line is None:
+            return
+        silent = self._client.engine.now - line.received_at > _SILENCE
+        works = line.was_welcome and not line.is_cut and not line.was_paused and not self.is_retired
         require(not (silent and works), f"{self._client.name} receives nothing on a connection that works")
 
     def flush(self) -> None:
         """Send what there is to send."""
-        session = self._session
-        if self._there is None or (self.is_retired and self.is_welcome):
+        session, line = self._session, self._line
+        if line is None or (self.is_retired and self.is_welcome):
             return
+        self._client.broker = line.broker
         messages = session.take()
         if self.is_welcome:
             messages += self._late
@@ -116,7 +149,7 @@ class ClientConnection:
         if messages:
             for message in messages:
                 self._client.say(f"-> {shown(message)}")
-            self._there.send(encode(messages))
+            line.there.send(encode(messages))
         handed, session.handed = session.handed, []
         if handed:
             self._process.noticed(Stored(handed))
@@ -131,7 +164,7 @@ class ClientConnection:
         client, trap = self._client, self.trap
         require(dial.address.tls, f"{client.name} dials {dial.address}, which is not encrypted, after one that is")
         require(not self.is_sent_away, f"{client.name} dials again, and the broker has sent it away for good")
-        self._drop(notice=True)
+        self._dialling.add(dial.connection)
         if trap != "moved in circles":
             self.trap = ""
         if trap:
@@ -142,24 +175,25 @@ class ClientConnection:
     def _dialled(self, dial: Dial, trap: str) -> None:
         client, session = self._client, self._session
         now = client.engine.now
-        if dial.connection != session.connection or self.is_over:
+        if dial.connection not in self._dialling or self.is_over:
             return
-        client.reach(dial.address)
-        if client.broker.core is None or now < self.away_until:
+        self._dialling.discard(dial.connection)
+        broker = client.reach(dial.address)
+        if broker.core is None or now < self.away_until:
             self.perform(session.dial_failed(dial.connection, ConnectError("nobody is there"), now))
             return
-        self._open(dial.connection, trap)
+        self._open(dial.connection, broker, trap)
         self.perform(session.opened(dial.connection, now))
 
-    def _open(self, number: int, trap: str) -> None:
+    def _open(self, number: int, broker: BrokerProcess, trap: str) -> None:
         client = self._client
         connection = ConnectionId(f"{client.name}-{next(client.connections)}")
-        reader = broker_messages()
+        reader, line = broker_messages(), _Line(connection, broker)
 
         def receive(data: bytes) -> None:
             messages = reader.feed(data)
-            if connection == self.id and messages:
-                self._received_at = client.engine.now
+            if self._lines.get(number) is line and messages:
+                line.received_at = client.engine.now
                 for message in messages:
                     client.say(f"<- {shown(message)}")
                     if not self.is_retired:
@@ -169,22 +203,22 @@ class ClientConnection:
                             late = ((message.offset, message.attempt - 1),)
                             self._late.append(Nack(message.queue, late, "late"))
                 self.perform(self._session.received(number, messages, client.engine.now))
-                self._was_welcome |= connection == self.id and self.is_welcome
+                line.was_welcome |= connection == self.id and self.is_welcome
                 owed = sorted(client.watch.owed)
                 require(not owed, f"{client.name}: the application does not learn {owed}")
 
         def closed() -> None:
-            if connection == self.id:
-                self._drop(notice=False)
+            if self._lines.get(number) is line:
+                self._drop(number, notice=False)
                 self.perform(self._session.closed(number, client.engine.now))
 
-        self.id, self.is_cut, self._was_welcome, self._was_paused = connection, False, False, False
+        self._lines[number] = line
         if trap:
-            self._back = back = Pipe(client, receive)
-            self._there = Pipe(client, lambda _: self._spring(back, trap, closed))
+            line.back = back = Pipe(client, receive)
+            line.there = Pipe(client, lambda _: self._spring(back, trap, closed))
             return
-        client.oracle.clients[connection] = client.views
-        self._there, self._back = client.broker.open(connection, client, receive, closed)
+        broker.oracle.clients[connection] = client.views
+        line.there, line.back = broker.open(connection, client, receive, closed)
 
     def _spring(self, back: Pipe, trap: str, closed: Callable[[], None]) -> None:
         """Something other than the broker answers the hello, or nothing does."""
@@ -196,40 +230,44 @@ class ClientConnection:
 
     # -- the end of a connection -----------------------------------------------------------------------
 
-    def _left(self) -> None:
-        if self.is_welcome and not self.is_retired and not self.is_cut:
+    def _left(self, line: _Line) -> None:
+        if self._line is line and self.is_welcome and not self.is_retired and not line.is_cut:
             self._client.watch.left_at = self._client.engine.now
 
-    def _drop(self, *, notice: bool) -> None:
+    def _drop(self, number: int, *, notice: bool) -> None:
         """The client's end is gone; the broker notices soon, unless the connection was cut before."""
-        connection, there, back, client = self.id, self._there, self._back, self._client
-        if connection is None or there is None or back is None:
+        client, line = self._client, self._lines.get(number)
+        self._dialling.discard(number)
+        if line is None:
             return
-        self._left()
-        self.id = self._there = self._back = None
+        self._left(line)
+        del self._lines[number]
         self._late.clear()
-        if notice and not self.is_cut:
-            client.soon(_NOTICED, lambda: client.broker.noticed_cut(connection))
-        there.cut()
-        back.cut()
+        if notice and not line.is_cut:
+            client.soon(_NOTICED, lambda: line.broker.noticed_cut(line.id))
+        line.there.cut()
+        line.back.cut()
 
     def cut(self, *, half_open: bool = False) -> None:
-        """The connection breaks. Both ends notice soon; with `half_open`, one of them or none does."""
-        connection, there, back, client = self.id, self._there, self._back, self._client
-        if connection is None or there is None or back is None or self.is_cut:
+        """The connection breaks, both if there are two. Both ends notice soon; with `half_open`, one or none does."""
+        for number in list(self._lines):
+            self._cut(number, half_open)
+
+    def _cut(self, number: int, half_open: bool) -> None:
+        client, line = self._client, self._lines.get(number)
+        if line is None or line.is_cut:
             return
         notices = client.rng.choice(("client", "client", "broker", "nobody")) if half_open else "both"
         client.trace.count("fault: half-open" if half_open else "fault: cut")
         client.say("is cut off" + (f", noticed by {notices}" if half_open else ""))
-        self._left()
-        self.is_cut = True
-        there.cut()
-        back.cut()
+        self._left(line)
+        line.is_cut = True
+        line.there.cut()
+        line.back.cut()
         if notices in ("broker", "both"):
-            client.soon(_NOTICED, lambda: client.broker.noticed_cut(connection))
+            client.soon(_NOTICED, lambda: line.broker.noticed_cut(line.id))
         if notices in ("client", "both"):
-            number = self._session.connection
-            self._drop(notice=False)
+            self._drop(number, notice=False)
             self.perform(self._session.closed(number, client.engine.now))
 
     def stay_away(self, time: int) -> None:
@@ -240,14 +278,13 @@ class ClientConnection:
 
     def pause(self) -> None:
         """Read nothing for a while."""
-        if self._back is not None:
+        for line in self._lines.values():
             self._client.trace.count("fault: slow reader")
-            self._was_paused = True
-            self._back.pause()
+            line.was_paused = True
+            line.back.pause()
 
     def resume(self) -> None:
         """Read again."""
-        if self._back is not None:
-            self._back.resume()
-            if self.id is not None:
-                self._client.broker.drained(self.id)
+        for line in list(self._lines.values()):
+            line.back.resume()
+            line.broker.drained(line.id)

@@ -57,7 +57,7 @@ class NoWatch:
 class MovingClient(Actor):
     """A client with a name."""
 
-    broker: BrokerProcess  # that it was dialled last
+    broker: BrokerProcess  # of its present connection, or of the last one
     brokers: dict[str, BrokerProcess]
     filter: str  # of its subscription; empty if it only publishes
     advertised: bool
@@ -77,12 +77,12 @@ class MovingClient(Actor):
 
     @property
     def oracle(self):  # type: ignore[no-untyped-def]
-        """The oracle of the broker that it was dialled last."""
+        """The oracle of the broker to which it was connected last."""
         return self.broker.oracle
 
-    def reach(self, address: Address) -> None:
-        """A dial leads to the broker at this address."""
-        self.broker = self.brokers[address.host]
+    def reach(self, address: Address) -> BrokerProcess:
+        """The broker at this address."""
+        return self.brokers[address.host]
 
     def wants(self, attributes: dict[str, object]) -> bool:
         """Whether its subscription matches an event."""
@@ -95,10 +95,12 @@ class MovingClient(Actor):
         self.process.publish(uid, attributes)
 
     def move(self, target: str, patient: bool) -> None:
-        """Go to another broker."""
+        """Go to another broker, half of the time without a connection to the old one."""
         address = Address.parse(f"weft+tls://{target}:9338")
-        self.trace.count("op: move")
-        now = self.engine.now
+        now, process = self.engine.now, self.process
+        if self.rng.random() < 0.5:
+            process.connection.cut()
+        self.trace.count("op: move, make before break" if process.session.welcome else "op: move, break before make")
         self.process.connection.perform(self.process.session.move(address, now, None if patient else _PATIENCE))
 
     def change(self, filter: str) -> None:

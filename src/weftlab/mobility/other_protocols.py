@@ -11,9 +11,10 @@ from functools import partial
 from typing import ClassVar
 
 from weft.language.meaning import matches
-from weftlab.mobility.light import ClientHandover, LightWorld, Mobile, Phase
+from weftlab.mobility.light import LightWorld
 from weftlab.mobility.protocol import Protocol
 from weftlab.mobility.trace import MobileEvent, PubId
+from weftlab.mobility.world import ClientHandover, Mobile, Phase
 
 UNADVERTISE_DELAY = 1_000_000  # microseconds for which the delayed protocol keeps the old advertisement
 LOG_SIZE = 200  # recent events that a broker keeps

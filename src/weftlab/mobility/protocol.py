@@ -7,11 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from weft.errors import WeftError
-from weftlab.mobility.light import ClientHandover, Mailbox, Phase
+from weftlab.mobility.light import Mailbox
 from weftlab.mobility.trace import MobileEvent
+from weftlab.mobility.world import ClientHandover, Phase
 
 if TYPE_CHECKING:
-    from weftlab.mobility.light import LightWorld, Mobile, Plane
+    from weftlab.mobility.light import LightWorld, Plane
+    from weftlab.mobility.world import Mobile
 
 
 class Protocol:

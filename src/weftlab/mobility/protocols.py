@@ -1,8 +1,8 @@
 """The protocols of the laboratory, by name, and a run of one of them.
 
-A runner takes a tree and a script and returns an outcome. Those of light brokers differ in their protocol. A runner
-that drives real brokers fills a trace with what its clients published and received, and `outcome_of` judges it: it is
-the `runner` of its entry. Runs of one script that lose nothing have the same digest of what was delivered.
+A runner takes a tree and a script and returns an outcome. Those of light brokers differ in their protocol; `weft-cores`
+plays the same scripts on real brokers. Each fills a trace with what its clients published and received, and
+`outcome_of` judges it. Runs of one script that lose nothing have the same digest of what was delivered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weftlab.mobility.bounds import CostBounds, CostRow, Measures, cost_bounds, generic_phases
-from weftlab.mobility.light import BEYOND, FILTERS, ClientHandover, LightWorld, Watch
+from weftlab.mobility.cores import CoreWorld
+from weftlab.mobility.light import LightWorld
 from weftlab.mobility.other_protocols import (
     Delayed,
     Device,
@@ -49,6 +50,7 @@ from weftlab.mobility.thesis_protocols import (
 from weftlab.mobility.topology import BrokerTree
 from weftlab.mobility.trace import MobileEvent, MobilityTrace, delivered, judge
 from weftlab.mobility.weft_protocol import WeftMove, WeftMoveMake
+from weftlab.mobility.world import BEYOND, FILTERS, ClientHandover, ScriptedWorld, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class ProtocolInfo:
     safe: bool  # what we expect of the runs
     row: CostRow | None = None
     complete: bool = False
-    runner: MobilityRunner | None = None  # of brokers that are not light
+    real: bool = False  # on real brokers
 
     def moves(self, movers: Movers) -> bool:
         """Whether it can move these clients."""
@@ -108,6 +110,8 @@ PROTOCOLS: dict[str, ProtocolInfo] = {
     "proxy": ProtocolInfo(Proxy, "publisher: the first broker publishes", True),
     "weft": ProtocolInfo(WeftMove, "Weft's own, break-before-make", True, CostRow.ACYCLIC),
     "weft-make": ProtocolInfo(WeftMoveMake, "Weft's own, make-before-break", True, CostRow.ACYCLIC),
+    "weft-cores": ProtocolInfo(WeftMove, "weft, on real brokers", True, CostRow.ACYCLIC, real=True),
+    "weft-make-cores": ProtocolInfo(WeftMoveMake, "weft-make, on real brokers", True, CostRow.ACYCLIC, real=True),
 }
 
 THESIS = tuple(
@@ -193,23 +197,28 @@ class MobilityOutcome:
 MobilityRunner = Callable[[BrokerTree, Script, Watch | None], MobilityOutcome]
 
 
-def run_light(name: str, tree: BrokerTree, script: Script, watch: Watch | None = None) -> MobilityOutcome:
-    """Play a script with a protocol on light brokers. Raises WeftError if they do not fit."""
+def run_protocol(name: str, tree: BrokerTree, script: Script, watch: Watch | None = None) -> MobilityOutcome:
+    """Play a script with a protocol. Raises WeftError if they do not fit."""
     return run_world(name, tree, script, watch)[0]
 
 
 def run_world(
     name: str, tree: BrokerTree, script: Script, watch: Watch | None = None
-) -> tuple[MobilityOutcome, LightWorld]:
+) -> tuple[MobilityOutcome, LightWorld | CoreWorld]:
     """The same, and the world at its end."""
     info = PROTOCOLS[name]
     check_fit(info.kind, name, tree, script)
-    world = LightWorld(tree, script, info.kind, watch)
+    world: LightWorld | CoreWorld
+    if info.real:
+        world = CoreWorld(tree, script, watch, make_first=info.kind is WeftMoveMake)
+    else:
+        world = LightWorld(tree, script, info.kind, watch)
     world.run()
     outcome = outcome_of(name, world.trace, world.handovers, by_kind=info.kind.cyclic)
     outcome.duplicates = sum(client.duplicates for client in world.clients.values())
-    outcome.useless_hops, outcome.event_hops = world.useless_hops, world.event_hops
-    outcome.forwarded = world.forwarded
+    outcome.event_hops = world.event_hops
+    if isinstance(world, LightWorld):
+        outcome.useless_hops, outcome.forwarded = world.useless_hops, world.forwarded
     if info.row is not None:
         _check_bounds(outcome, info, info.row, world)
     return outcome, world
@@ -276,9 +285,9 @@ def _moment(client: str, event: MobileEvent, handovers: Iterable[ClientHandover]
 # -- bounds ------------------------------------------------------------------------------------------
 
 
-def _check_bounds(outcome: MobilityOutcome, info: ProtocolInfo, row: CostRow, world: LightWorld) -> None:
+def _check_bounds(outcome: MobilityOutcome, info: ProtocolInfo, row: CostRow, world: ScriptedWorld) -> None:
     points = world.script.rendezvous
-    trees = [plane.tree for plane in world.planes]
+    trees = world.trees
     farthest = 0
     if info.kind.rendezvous:
         farthest = max(trees[at % len(trees)].farthest(point) for at, point in enumerate(points))
@@ -307,6 +316,4 @@ def _check_bounds(outcome: MobilityOutcome, info: ProtocolInfo, row: CostRow, wo
             )
 
 
-RUNNERS: Mapping[str, MobilityRunner] = {
-    name: info.runner or partial(run_light, name) for name, info in PROTOCOLS.items()
-}
+RUNNERS: Mapping[str, MobilityRunner] = {name: partial(run_protocol, name) for name in PROTOCOLS}

@@ -10,6 +10,7 @@ import msgspec
 from weft.recording import RunRecorder, RunState
 from weft.routing.table import About, Link
 from weftlab.mobility.campaign import ProtocolRow
+from weftlab.mobility.cores import CoreWorld
 from weftlab.mobility.light import LightWorld
 from weftlab.mobility.protocols import run_world
 from weftlab.mobility.script import Script
@@ -69,9 +70,19 @@ def body_of(what: str, facts: dict[str, Any]) -> dict[str, Any]:
     return {"note": [what, facts]}
 
 
-def state_of(world: LightWorld) -> RunState:
+def state_of(world: LightWorld | CoreWorld) -> RunState:
     """What a player shows at this moment, read from the tables themselves."""
     tables: dict[str, dict[int, str]] = {}
+    streams = {client.name: client.at for client in world.clients.values()}
+    if isinstance(world, CoreWorld):
+        for at in range(world.tree.size):
+            core = world.network[broker(at)].core
+            for peer in (Link(each.peer) for each in core.links()):
+                for about in About:
+                    heard = {int(number): str(item) for number, item in core.table.heard(peer, about).items()}
+                    if heard:
+                        tables[f"0/{at}/{peer[1:]}/{about.value}"] = heard
+        return RunState(tables, streams, {})
     for plane in world.planes:
         for at in range(plane.tree.size):
             table = plane.network.table(broker(at))
@@ -81,4 +92,4 @@ def state_of(world: LightWorld) -> RunState:
                     if heard:
                         tables[f"{plane.number}/{at}/{name[1:]}/{about.value}"] = heard
     tables |= {f"local/{at}": dict(held) for at, held in world.local.items() if held}
-    return RunState(tables, {client.name: client.at for client in world.clients.values()}, {})
+    return RunState(tables, streams, {})

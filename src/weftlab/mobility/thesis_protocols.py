@@ -11,9 +11,10 @@ from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.network.tables import BrokerId
 from weft.routing.table import About, Link
-from weftlab.mobility.light import FILTERS, ClientHandover, LinkNote, Phase, Plane, Signal
+from weftlab.mobility.light import LinkNote, Plane, Signal
 from weftlab.mobility.protocol import Protocol
 from weftlab.mobility.topology import broker
+from weftlab.mobility.world import FILTERS, ClientHandover, Phase
 
 PING_PERIOD = 100_000  # microseconds (thesis 5.8)
 MOST_ROUNDS = 50  # a hand-over that needs more is stuck

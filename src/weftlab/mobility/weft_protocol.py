@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-from weftlab.mobility.light import ClientHandover
 from weftlab.mobility.protocol import Protocol
 from weftlab.mobility.trace import MobileEvent
+from weftlab.mobility.world import ClientHandover
 
 _Then = Callable[..., Any]
 

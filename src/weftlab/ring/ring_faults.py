@@ -58,7 +58,9 @@ SECOND = 1_000_000
 MILLI = 1_000
 _TICK = 100 * MILLI
 _REPAIR = 8 * SECOND  # after which a fault has been repaired
-_HEALED = 100  # seconds that everything has at the end
+_HEALED = 100  # seconds that everything has at the end, at most
+_LOOK = 5  # seconds between two looks whether everything holds
+_LEAVE = 100  # and that the last leaves have
 MODES = ("direct", "groups", "merging", "replication", "partition", "partial", "topics")
 _SPACE = IdSpace(1 << 16)
 _CUTS = {name: Intervals(name, 0, 10, 5) for name in ("x", "y")}
@@ -177,6 +179,7 @@ class RingWorld:
         self._loss = self._slow = 0.0
         self._faults: deque[int] = deque()
         self._busy_until = 0  # of a partition: nobody is killed meanwhile
+        self._over_at = 0  # when the last fault is over
         self._numbers = 0
         self._leaving: dict[str, int] = {}
         self.watch_sent: Callable[[str, str, RingMessage], None] | None = None  # sees messages while a run is recorded
@@ -279,7 +282,8 @@ class RingWorld:
 
     def _store(self, node: RendezvousNode, wanted: _Wanted) -> None:
         used = {each.number for each in self.applications[node.me.address].wanted.values() if each is not wanted}
-        wanted.number = next(n for n in range(1, 1000) if n not in used and n not in node.own._removing)
+        first = 1000 * node.me.life  # as brokers have it: no number of an earlier life is used again
+        wanted.number = next(n for n in range(first + 1, first + 1000) if n not in used and n not in node.own._removing)
         self.perform(node, node.subscribe(wanted.number, wanted.topics, wanted.text, self.now))
 
     def _subscribed(self, address: str, number: int) -> None:
@@ -411,11 +415,12 @@ class RingWorld:
         if gone and self.rng.random() < 0.5:
             self.start(gone[int(self.rng.integers(len(gone)))])
             return
-        taken = {each.id for each in self.applications.values()}
-        new = int(self.rng.integers(_SPACE.size))
-        if new not in taken:
-            self.applications[f"n{new}"] = _Application(f"n{new}", new)
-            self.start(f"n{new}")
+        self._join_at(int(self.rng.integers(_SPACE.size)))
+
+    def _join_at(self, id: int) -> None:
+        if id not in {each.id for each in self.applications.values()}:
+            self.applications[f"n{id}"] = _Application(f"n{id}", id)
+            self.start(f"n{id}")
 
     def leave(self, address: str) -> None:
         """A node leaves in order."""
@@ -471,14 +476,24 @@ class RingWorld:
             for _ in range(int(self.rng.choice([1, 1, 2, 4]))):
                 self.join()
         elif choice < 0.69 and len(up) > 3:
-            self.leave(pick())
+            address = pick()
+            if self._cuts and self.plan.replicas == 1 and self.settings.groups is not None:
+                return  # if it is cut off from all others, it takes the cells of topic groups with it: not promised
+            self.leave(address)
         elif choice < 0.78 and len(up) > 3:
             self._fail(pick())
         elif choice < 0.86 and len(up) > 3:
             self._cut(up)
         elif choice < 0.90:
             self._rough()
+        elif choice < 0.95 and len(up) > 3 and len(self.nodes) < 14:
+            self._join_before_death(max(up, key=lambda address: self.nodes[address].keeper.load))
         self.run(float(self.rng.choice([0.01, 0.2, 1.0, 3.0])))
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        """A fault is over, or a node is started again, after a while."""
+        self._over_at = max(self._over_at, self.now + int(seconds * SECOND))
+        self.engine.after(int(seconds * SECOND), action)
 
     def _fail(self, address: str) -> None:
         """A death, or a pause."""
@@ -489,14 +504,35 @@ class RingWorld:
             pause = float(self.rng.choice([0.5, 2.0, 6.0, 20.0]))
             self.note("pause", address, pause)
             self._frozen[address] = self.now + int(pause * SECOND)
+            self._over_at = max(self._over_at, self._frozen[address])
             self._faults.append(self._frozen[address])
             self._busy_until = max(self._busy_until, self._frozen[address] + _REPAIR)
             return
+        self._die(address)
+
+    def _join_before_death(self, address: str) -> None:
+        """New nodes between one that is about to die and those that have its copies."""
+        if not self._may_fail():
+            return
+        here, successor = self.nodes[address].me.id, self.nodes[address].chord.successor.id
+        room = _SPACE.distance(here, successor)
+        for _ in range(int(self.rng.integers(1, 3))):
+            self._join_at((here + 1 + int(self.rng.integers(max(1, room - 1)))) % _SPACE.size)
+        self.run(float(self.rng.choice([0.05, 0.3, 0.6, 1.2])))
+        if address in self.nodes and self._may_fail():
+            self._faults.append(self.now)
+            self._die(address)
+            for _ in range(3):
+                up = self._up()
+                self.publish(up[int(self.rng.integers(len(up)))])
+
+    def _die(self, address: str) -> None:
+        """A death, perhaps with the disk; perhaps it is started again."""
         disk = bool(self.rng.random() < 0.8)
         self.kill(address, disk)
         if self.rng.random() < 0.7:
             after = float(self.rng.choice([0.1, 1.0, 5.0, 15.0]))
-            self.engine.after(int(after * SECOND), lambda: self._restart(address))
+            self._after(after, lambda: self._restart(address))
 
     def _restart(self, address: str) -> None:
         if address not in self.nodes:
@@ -524,7 +560,7 @@ class RingWorld:
         self.note("cut one way" if one_way else "cut", sorted(part), seconds)
         self._cuts.append(cut)
         self._busy_until = self.now + int(seconds * SECOND) + 2 * _REPAIR
-        self.engine.after(int(seconds * SECOND), heal)
+        self._after(seconds, heal)
 
     def _rough(self) -> None:
         """Messages are lost or late for a while."""
@@ -539,16 +575,17 @@ class RingWorld:
         def calm() -> None:
             self._loss = self._slow = 0.0
 
-        self.engine.after(int(seconds * SECOND), calm)
+        self._after(seconds, calm)
 
     # -- the end ---------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Everything works again, and everybody who has a disk is back."""
-        self.run(35)
-        self._loss = self._slow = 0.0
-        self._cuts.clear()
+        self.run(max(0, self._over_at - self.now) / SECOND + 1)
         self.note("calm")
+        for _ in range(_LEAVE):  # a leave may have to wait until keys that nobody has are abandoned
+            if self._leaving:
+                self.run(1)
         for address, application in list(self.applications.items()):
             waits = application.events or any(each.ended is None for each in application.wanted.values())
             if not application.up and waits:
@@ -557,10 +594,18 @@ class RingWorld:
         for node in self.nodes.values():
             for address in gone:
                 self.perform(node, node.forget(NodeAddress(address)))
-        self.run(_HEALED)
+        self._settle(_HEALED)
         for address in list(self.nodes):
             self.publish(address)
-        self.run(20)
+        self._settle(_HEALED)
+
+    def _settle(self, seconds: int) -> None:
+        """Let time pass until everything holds, and a little more: nothing may come twice."""
+        for _ in range(seconds // _LOOK):
+            self.run(_LOOK)
+            if not self.failure():
+                break
+        self.run(_LOOK)
 
     def failure(self) -> str:
         """What does not hold; empty if everything does."""

@@ -12,7 +12,8 @@ from weft.errors import WeftError
 from weft.language.meaning import matches
 from weft.routing.table import About, Link
 from weftlab.mobility.campaign import NetworkSettings, prepared
-from weftlab.mobility.light import ClientHandover, LightWorld, Phase
+from weftlab.mobility.cores import CoreWorld
+from weftlab.mobility.light import LightWorld
 from weftlab.mobility.protocol import Protocol
 from weftlab.mobility.protocols import PROTOCOLS, RUNNERS, MobilityOutcome, outcome_of, run_world
 from weftlab.mobility.script import (
@@ -29,6 +30,7 @@ from weftlab.mobility.script import (
 from weftlab.mobility.topology import BrokerTree, Topology, broker, generated
 from weftlab.mobility.trace import MobileEvent, judge
 from weftlab.mobility.weft_protocol import WeftMove
+from weftlab.mobility.world import ClientHandover, Phase
 
 SMALL = NetworkSettings(areas=3, routers=4)
 SEEDS = range(3)
@@ -225,8 +227,17 @@ def test_a_publisher_that_moves_there_and_back_leaves_the_tables_as_they_were(na
     assert _contents(moved) == _contents(still)
 
 
-def _contents(world: LightWorld) -> dict[tuple[int, int, str, About], set[str]]:
+def _contents(world: LightWorld | CoreWorld) -> dict[tuple[int, int, str, About], set[str]]:
     found = {}
+    if isinstance(world, CoreWorld):
+        world.network.check()
+        for at in range(world.tree.size):
+            core = world.network[broker(at)].core
+            for link in core.links():
+                for about in About:
+                    heard = core.table.heard(Link(link.peer), about).values()
+                    found[0, at, link.peer, about] = {str(item) for item in heard}
+        return found
     for plane in world.planes:
         for at in range(plane.tree.size):
             table = plane.network.table(broker(at))

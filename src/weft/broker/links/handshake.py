@@ -15,6 +15,7 @@ from typing import Any
 from weft.errors import AccessError, RemoteProtocolError
 from weft.protocol.link_messages import LinkHello
 from weft.protocol.messages import VERSION
+from weft.routing.options import ModelOptions
 from weft.routing.table import Link, Role, RoutingTable
 
 AuthenticateLink = Callable[[LinkHello], None]  # raises AccessError
@@ -138,13 +139,29 @@ def _difference(mine: str, table: RoutingTable, theirs: LinkHello) -> str:
 def _first_difference(one: Any, other: Any, path: str) -> tuple[str, Any, Any] | None:
     """The first difference between two JSON values."""
     if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted({*one, *other}, key=lambda key: (key != "model", key)):
+        for key in sorted({*one, *other}, key=lambda key: (key != "model", key != "options", key)):
+            if key == "options":  # of the settings
+                found = _first_option(one.get(key) or {}, other.get(key) or {})
+                if found is not None:
+                    return found
+                continue
             inner = f"{path}.{key}" if path and key not in _RETUNED else key
             found = _first_difference(one.get(key), other.get(key), inner)
             if found is not None:
                 return found
         return None
     return None if one == other else (path or "the table", one, other)
+
+
+def _first_option(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first option of the model that differs, under the name of its setting."""
+    defaults = ModelOptions()
+    for name in sorted({*one, *other}):
+        default = getattr(defaults, name, None)
+        mine, theirs = one.get(name, default), other.get(name, default)
+        if mine != theirs:
+            return f"model.{name}", mine, theirs
+    return None
 
 
 def _is_retuning(mine: str, theirs: str) -> bool:

@@ -39,7 +39,7 @@ from weft.broker.profiles.profile_table import ProfileTable
 from weft.broker.rules import Access
 from weft.broker.sessions import Connection, Sessions
 from weft.errors import AccessError, EventError, LocalProtocolError, RemoteProtocolError
-from weft.language.ast import Filter, Has, walk
+from weft.language.ast import Filter, Has, HasElement, walk
 from weft.log.base import NEVER, HeardRow, LinkRow, Offset, Remove, SeatId, SetMeta, State
 from weft.protocol.link_messages import (
     ABOUT,
@@ -517,7 +517,10 @@ class Links:
         """Whether an item of a frame has a HAS."""
         about = ABOUT[frame.about]
         items = [self._table.codec.decode_item(about, item) for item in frame.items if b" HAS " in item]
-        return any(isinstance(item, Filter) and any(isinstance(each, Has) for each in walk(item)) for item in items)
+        return any(
+            isinstance(item, Filter) and any(isinstance(each, Has | HasElement) for each in walk(item))
+            for item in items
+        )
 
     def _bye(self, connection: Connection, message: Bye, now: Now) -> None:
         peer = connection.dialled if connection.link is None else connection.link.peer

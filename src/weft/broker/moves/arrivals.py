@@ -49,10 +49,13 @@ from weft.log.base import (
     StateChange,
     SubRow,
 )
+from weft.model.rate import split_rate
 from weft.protocol.messages import Hello, QueueNumber, SubNumber, unpack
 from weft.protocol.move_messages import (
+    InheritedEvent,
     InheritedLetter,
     MoveChunk,
+    MoveClaim,
     MovedSession,
     MoveEnd,
     MoveFinish,
@@ -95,6 +98,9 @@ class _ArrivalBody(msgspec.Struct, frozen=True, array_like=True):
     seen: tuple[PublisherPosition, ...]
     is_all_seen: bool
     lost: bool  # the old broker's log is lost
+    late: tuple[int, int] | None = None  # phase and place from which on the rest comes late
+    own: tuple[tuple[int, int, int, int], ...] = ()  # publisher and subscription, epoch and sequence
+    noted: int = 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -120,8 +126,14 @@ class Arrival:
     stored: bool = False  # its state is
     busy: bool = False  # something of it is on its way into the log
     removing: bool = False
+    late: tuple[int, int] | None = None  # it goes on without the old broker; what that has comes late, from here on
+    own: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # see `_note_own`
+    noted: Offset = field(default=Offset(0))  # what is stored below is in `own`
+    answered: bool = False  # the old broker has given up what is claimed
     delay: int = 0  # microseconds until it repeats what it waits for
     serial: int = 0
+    heard: int = 0  # monotonic: the last word of the old broker
+    patience: int | None = None  # microseconds without a word after which it goes on without that
 
     def row(self, **changed: object) -> MoveRow:
         """Its row in the log, with some fields as they will be."""
@@ -129,12 +141,18 @@ class Arrival:
         assert isinstance(state, MoveState)
         assert isinstance(phase, PullPhase)
         seen = tuple((publisher, *last) for publisher, last in sorted(self.seen.items()))
-        body = _ArrivalBody(
-            state.value, self.log_id, self.version, self.base, phase.value, seen, self.is_all_seen, self.lost
-        )
+        known = self.log_id, self.version, self.base, phase.value, seen, self.is_all_seen, self.lost
+        own = tuple((*whose, *first) for whose, first in sorted(self.own.items()))
+        late = changed.get("late", self.late), own, int(self.noted)
+        body = _ArrivalBody(state.value, *known, *late)  # type: ignore[arg-type]
         poured, got = changed.get("poured", self.poured), changed.get("got", self.got)
         key = self.session.id, MoveSide.ARRIVAL, self.epoch
         return MoveRow(*key, self.peer, self.start, poured, got, _encode(body))  # type: ignore[arg-type]
+
+    @property
+    def claims(self) -> bool:
+        """Whether it is at home, and what the old broker has is claimed."""
+        return self.late is not None and self.state is MoveState.HOME
 
     def collecting(self) -> Iterator[tuple[ClientSubscription, SeatId]]:
         """Its subscriptions, each with the consumer id under which it collects."""
@@ -175,6 +193,7 @@ class Arrivals:
         self._clients, self._departures, self._post = clients, departures, post
         self.finishing: dict[tuple[SessionId, int], Arrival] = {}  # at home; the old broker is to forget them
         self.arriving: dict[SessionId, Arrival] = {}
+        self.came: dict[SessionId, int] = {}  # monotonic: when sessions have come, the last time
 
     # -- the copy ---------------------------------------------------------------------------------------
 
@@ -243,6 +262,7 @@ class Arrivals:
         for member, seat in arrival.collecting():
             collector.members[seat] = member.number
             member.slot, tells = self._matcher.add(wanted[member.number], seat, collector, member.number)
+            self._matcher.limit(member.slot, split_rate(member.text)[1], journal.at, full=False)
             self._links.tell(tells)
         for number, text in (advert for part in parts for advert in part.adverts):
             stored = self._adverts.install(session, number, text, promised[number])
@@ -262,9 +282,16 @@ class Arrivals:
     def repeat(self, arrival: Arrival, now: Now) -> None:
         """Send what an arrival waits for an answer to, unless that is not stored."""
         key = arrival.session.id, arrival.epoch
+        if arrival.claims and not arrival.stored and not arrival.busy:
+            self._store_claim(arrival)
         if not arrival.stored or arrival.busy or arrival.removing:
             return
-        if arrival.state is MoveState.ARRIVING:
+        if arrival.claims and not arrival.answered:
+            self._note_own(arrival)
+            self._post(arrival.peer, MoveClaim(*key), now)
+        elif arrival.claims:
+            self._post(arrival.peer, MovePull(*key, arrival.phase.value, arrival.got), now)
+        elif arrival.state is MoveState.ARRIVING:
             self._post(arrival.peer, MoveFlush(*key, arrival.log_id, arrival.start, arrival.version), now)
         elif arrival.state is MoveState.HOME:
             self._post(arrival.peer, MoveFinish(*key), now)
@@ -351,8 +378,23 @@ class Arrivals:
         """The old broker's log is lost: the session goes on with what there is, and its client learns of a gap."""
         if arrival.busy or arrival.removing or not arrival.stored:
             return
+        arrival.lost = True
+        self._go_on(arrival, now)
+
+    def abandon(self, arrival: Arrival, now: Now) -> bool:
+        """Go on without the old broker, and claim what it has. False if that must wait for the log."""
+        if arrival.busy or arrival.removing or not arrival.stored:
+            return False
+        if arrival.phase is not PullPhase.NOTHING:
+            self._counts["sessions abandoned"] += 1
+            arrival.late, arrival.noted = (arrival.phase.value, arrival.got), self._journal.next
+            self._go_on(arrival, now)
+        return True
+
+    def _go_on(self, arrival: Arrival, now: Now) -> None:
+        """Go on with what there is; the client learns of a gap."""
         self._counts["moves with a gap"] += 1
-        arrival.lost, arrival.phase = True, PullPhase.NOTHING
+        arrival.phase = PullPhase.NOTHING
         for queue in self._queues_of(arrival.session):
             queue.gap = queue.gap or (self._journal.next, self._journal.next)
             self._journal.moved[queue] = None
@@ -371,13 +413,20 @@ class Arrivals:
         phase, got = arrival.phase, message.upto
         if message.last:
             phase, got = PullPhase(phase.value + 1), 0
-            if phase is PullPhase.SEEN and arrival.is_all_seen:
+            if phase is PullPhase.SEEN and (arrival.is_all_seen or arrival.claims):
                 phase = PullPhase.NOTHING
+        session = self._sessions.by_id.get(arrival.session.id)
+        if arrival.claims and (session is None or session.arrival is not None or session.cutting is not None):
+            self._nothing_late(arrival, now)
+            return
         arrival.seen |= {publisher: (epoch, last) for publisher, epoch, last in message.seen}
         self._ingest.match(now)
         arrival.busy = True
-        changes: list[StateChange] = [Put(arrival.row(phase=phase, got=got))]
-        copies = [EventCopy(each.origin, unpack(each.packed), each.head, each.payload) for each in message.events]
+        late = arrival.late if not arrival.claims or phase is not PullPhase.NOTHING else None
+        changes: list[StateChange] = [Put(arrival.row(phase=phase, got=got, late=late))]
+        copies = [
+            EventCopy(each.origin, _without(arrival.own, each), each.head, each.payload) for each in message.events
+        ]
         first = self._journal.next
         for at, each in enumerate(message.events):
             for number, failures in each.failures.items():
@@ -394,6 +443,16 @@ class Arrivals:
         else:
             done = CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING)
             self._journal.write.require(changes, MoveStored(MoveStep.PULLED, done))
+        if arrival.claims:
+            self._counts["events inherited late"] += len(message.events)
+            for queue in self._queues_of(arrival.session):
+                self._look_again(queue)
+
+    def _look_again(self, queue: Queue) -> None:
+        """The client may have had what is stored up to here, and its rules may not allow it."""
+        queue.again_below = self._journal.next
+        if not self._access.unchecked:  # otherwise all are looked at again, and then it changes
+            queue.recheck = self._journal.next
 
     def _letter(self, arrival: Arrival, letter: InheritedLetter, offset: Offset) -> list[Put]:
         """A dead letter keeps its body; its offset is that of a copy that no queue gets."""
@@ -449,6 +508,8 @@ class Arrivals:
         arrival.busy, arrival.delay = False, 0
         if stored.state is MoveState.HOME:
             self.at_home(arrival, now)
+        elif arrival.claims and arrival.phase is PullPhase.NOTHING:
+            self._nothing_late(arrival, now)
         else:
             self.repeat(arrival, now)
 
@@ -482,28 +543,34 @@ class Arrivals:
         self._counts["events collected twice"] += len(found) - len(copies)
         arrival.busy = True
         state = MoveState.HOME if last else MoveState.FILLING
-        changes: list[StateChange] = [Put(arrival.row(state=state, poured=poured))]
+        phase, got = arrival.phase, arrival.got
+        if last and arrival.late is not None:
+            phase, got = PullPhase(arrival.late[0]), arrival.late[1]
+        changes: list[StateChange] = [Put(arrival.row(state=state, poured=poured, phase=phase, got=got))]
         if last:
             for sub, _ in arrival.collecting():
                 assert isinstance(sub.queue, Queue)
                 assert sub.consumer_id is not None
                 self._matcher.rebind(sub.slot, sub.consumer_id, sub.queue, sub.number)
             changes.append(Remove(MoveRow, (arrival.session.id, MoveSide.TOMBSTONE, 0)))
-        stored = CopiesStored(arrival, changes, arrival.phase, arrival.got, poured, state)
+        stored = CopiesStored(arrival, changes, phase, got, poured, state)
         if copies:
             self._copy(arrival, copies, stored)
         else:
             journal.write.require(changes, MoveStored(MoveStep.PULLED, stored))
         if last:
             for queue in self._queues_of(arrival.session):
-                queue.again_below = journal.next
-                if not self._access.unchecked:  # otherwise all are looked at again, and then it changes
-                    queue.recheck = journal.next
+                self._look_again(queue)
 
     def _collected(self, arrival: Arrival, first: Offset, end: Offset, most: int) -> Iterator[tuple[Offset, EventCopy]]:
         """What the collector has in the log, from an offset on."""
-        seats = np.arange(arrival.base, arrival.base + len(arrival.session.subs), dtype=np.uint32)
-        numbers, log, at = arrival.collector.members, self._journal.log, first
+        return self._stored(dict(arrival.collector.members.items()), first, end, most)
+
+    def _stored(
+        self, numbers: dict[SeatId, SubNumber], first: Offset, end: Offset, most: int
+    ) -> Iterator[tuple[Offset, EventCopy]]:
+        """What some subscriptions have in the log, by their consumer ids, from an offset on."""
+        seats, log, at = np.array(sorted(numbers), np.uint32), self._journal.log, first
         while at < end and len(seats) and most > 0:
             at = log.seek(seats, at, 1 << 16)
             group = next(iter(log.read(at, 512)), None) if at < end else None
@@ -531,6 +598,7 @@ class Arrivals:
         self.finishing[session.id, arrival.epoch] = arrival
         self._departures.tombstones.pop(session.id, None)
         self._counts["moves done"] += 1
+        self.came[session.id] = now.monotonic
         if not self._access.of(session.owner).reads_all:
             for _, sub in sorted(session.subs.items()):
                 self._access.recheck(session, sub)
@@ -545,10 +613,93 @@ class Arrivals:
             removal = Remove(MoveRow, (session, MoveSide.ARRIVAL, epoch))
             self._journal.write.require([removal], MoveStored(MoveStep.DONE, arrival))
 
+    # -- what comes late --------------------------------------------------------------------------------
+
+    def claim(self, session: SessionId, epoch: int) -> Arrival | None:
+        """What is claimed under an epoch, if anything is."""
+        found = self.finishing.get((session, epoch))
+        return found if found is not None and found.claims else None
+
+    def claims(self, session: SessionId) -> list[Arrival]:
+        """What is claimed of a session."""
+        return [each for (whose, _), each in self.finishing.items() if whose == session and each.claims]
+
+    def claim_anew(self, session: Session, peer: str, epoch: int) -> Arrival:
+        """A session has begun anew, without anything of what the old broker has: claim that."""
+        claim = Arrival(session, peer, epoch, "", Offset(0), 0, 0, new_collector(session.id, self._journal.next))
+        claim.state, claim.late, claim.noted = MoveState.HOME, (PullPhase.EVENTS.value, 0), self._journal.next
+        self.finishing[session.id, epoch] = claim
+        self._store_claim(claim)
+        return claim
+
+    def _store_claim(self, claim: Arrival) -> None:
+        claim.busy = True
+        self._journal.write.require([Put(claim.row())], MoveStored(MoveStep.CLAIMED, claim))
+
+    def claim_stored(self, claim: Arrival, now: Now) -> None:
+        """That is stored: tell the old broker."""
+        claim.busy, claim.stored = False, True
+        self.repeat(claim, now)
+
+    @staticmethod
+    def undo_claim(claim: Arrival) -> None:
+        """The log is full: it is stored later."""
+        claim.busy = False
+
+    def claim_there(self, claim: Arrival, broker: str, now: Now) -> None:
+        """The session has gone from the old broker to another one: that one has what is claimed."""
+        if not claim.busy:
+            claim.peer, claim.answered, claim.stored = broker, False, False
+            self.repeat(claim, now)
+
+    def claimed(self, claim: Arrival, message: MoveEnd, now: Now) -> None:
+        """The old broker has given the session up: pull what it has, unless the session has gone on elsewhere."""
+        if claim.busy or not claim.stored:
+            return
+        self._note_own(claim, everything=True)
+        claim.answered = True
+        session = self._sessions.by_id.get(claim.session.id)
+        if session is None or not message.waiting:
+            self._nothing_late(claim, now)
+            return
+        claim.session = session
+        self.repeat(claim, now)
+
+    def _note_own(self, claim: Arrival, *, everything: bool = False) -> None:
+        """Note the first event of each publisher that each subscription got here, of those stored since the last time.
+
+        It gets all that follow, in their order, and the old broker may have stored them as well.
+        """
+        session, first = self._sessions.by_id.get(claim.session.id), max(claim.noted, self._journal.first)
+        if session is None or session.arrival is not None:
+            return
+        numbers = {sub.consumer_id: number for number, sub in session.subs.items() if sub.consumer_id is not None}
+        most, before = 1 << 62 if everything else _POURED, len(claim.own)
+        for offset, copy in self._stored(numbers, Offset(first), self._journal.end, most):
+            publisher, epoch, sequence = map(abs, copy.origin)
+            for number in copy.numbers:
+                claim.own.setdefault((publisher, number), (epoch, sequence))
+            first = Offset(offset + 1)
+            most -= 1
+        claim.noted = self._journal.end if most > 0 else first
+        if len(claim.own) > before:
+            self._journal.write.changes.append(Put(claim.row()))
+
+    def _nothing_late(self, claim: Arrival, now: Now) -> None:
+        """Nothing more comes late: the old broker may forget it."""
+        claim.late = None
+        self.repeat(claim, now)
+
+    def drop_claim(self, claim: Arrival) -> None:
+        """The old broker has nothing."""
+        if not claim.busy and claim.stored:
+            self.done(claim.session.id, claim.epoch)
+
     @property
     def needed(self) -> Offset:
-        """The first event that was collected and is not poured."""
-        return Offset(min((each.poured for each in self.arriving.values()), default=NEVER))
+        """The first event that was collected and is not poured, or not noted while something is claimed."""
+        claimed = (each.noted for each in self.finishing.values() if each.claims and not each.answered)
+        return Offset(min((*(each.poured for each in self.arriving.values()), *claimed), default=NEVER))
 
     # -- recovery ---------------------------------------------------------------------------------------
 
@@ -574,6 +725,8 @@ class Arrivals:
             )
             arrival.seen = {publisher: (epoch, last) for publisher, epoch, last in body.seen}
             arrival.is_all_seen, arrival.lost, arrival.stored = body.is_all_seen, body.lost, True
+            arrival.late, arrival.noted = body.late, Offset(body.noted)
+            arrival.own = {(publisher, number): (epoch, first) for publisher, number, epoch, first in body.own}
             if state is MoveState.HOME:
                 self.finishing[row.session, row.epoch] = arrival
             else:
@@ -617,6 +770,13 @@ def corrected_step(value: MoveStored, following: Offset) -> MoveStored:
 def _is_known(copy: EventCopy, seen: dict[int, tuple[int, int]]) -> bool:
     publisher, epoch, sequence = copy.origin
     return (epoch, sequence) <= seen.get(publisher, (0, 0))
+
+
+def _without(own: dict[tuple[int, int], tuple[int, int]], event: InheritedEvent) -> list[SubNumber]:
+    """The subscriptions that an event is for, without those that have got it here."""
+    publisher, epoch, sequence = event.origin
+    numbers = unpack(event.packed)
+    return [each for each in numbers if (epoch, sequence) < own.get((publisher, each), (NEVER, 0))] if own else numbers
 
 
 def _in_flight(batches: Iterable[EventBatch], collector: Queue) -> Iterator[tuple[Offset, EventCopy]]:

@@ -51,10 +51,12 @@ from weft.protocol.move_messages import (
     InheritedEvent,
     InheritedLetter,
     MoveChunk,
+    MoveClaim,
     MoveDone,
     MovedQueue,
     MovedSession,
     MovedSubscription,
+    MoveElsewhere,
     MoveEnd,
     MoveFinish,
     MoveFlush,
@@ -275,6 +277,14 @@ class Departures:
             if session.epoch == asked.epoch:
                 session.epoch = before
 
+    def release(self, session: Session, message: MoveRefused, source: str) -> None:
+        """The broker that asked for a session does not take it: it stays, and may be changed."""
+        asked = session.asked
+        if asked is not None and (asked.epoch, asked.peer) == (message.epoch, source) and session.cutting is None:
+            session.asked, session.invited_to = None, ""
+            self._counts["moves not taken"] += 1
+            self._journal.write.changes.append(Remove(MoveRow, (session.id, MoveSide.ASKED, 0)))
+
     def changed(self, session: Session) -> None:
         """Something about a session has changed that another broker was told: its marker is void."""
         asked = session.asked
@@ -306,10 +316,44 @@ class Departures:
         if here is not None:
             self._clients.closed(here, now)  # nothing more that it says counts
         departure = Departure(session.id, asked.epoch, source, message.start, journal.next, session)
-        departure.connection, departure.address = None if here is None else here.id, session.invited_to
+        departure.connection = None if here is None else here.id
+        departure.address = session.invited_to if asked.invited else ""
         session.cutting = departure
         self._counts["moves cut"] += 1
         journal.write.require((), MoveStored(MoveStep.CUT_READY, departure))
+
+    def give_up(self, session: Session, message: MoveClaim, source: str, now: Now) -> None:
+        """Another broker has gone on with the session, without this one: cut it off, as after a marker."""
+        asked = session.asked
+        if session.cutting is not None or session.leaving:
+            return
+        if session.epoch == message.epoch and (asked is None or asked.peer != source):
+            self.claimed_again(message, source, now)
+            return
+        self._ingest.match(now)
+        here = self._sessions.connection_of(session)
+        if here is not None:
+            self._clients.closed(here, now)
+        end = self._journal.next
+        departure = Departure(session.id, message.epoch, source, end, end, session)
+        departure.connection = None if here is None else here.id
+        session.cutting = departure
+        self._counts["sessions given up"] += 1
+        self._journal.write.require((), MoveStored(MoveStep.CUT_READY, departure))
+
+    def claimed_again(self, message: MoveClaim, source: str, now: Now) -> None:
+        """A claim to a session that is not at home here, or has gone on here."""
+        departure, whereabouts = self.left.get((message.session, message.epoch)), self.whereabouts(message.session)
+        session = self._sessions.by_id.get(message.session)
+        if departure is not None and departure.peer == source:
+            self.end(departure, now)
+        elif session is not None:
+            reason = f"session {session.name!r} has gone on at this broker"
+            self._refuse(message, source, ("epoch", reason), session.epoch, now)
+        elif whereabouts is not None and whereabouts.peer != source:
+            self._post(source, MoveElsewhere(message.session, message.epoch, whereabouts.peer), now)
+        else:
+            self._post(source, MoveUnknown(message.session, message.epoch), now)
 
     def cut(self, departure: Departure) -> None:
         """Everything before the cut is stored or refused: store the cut itself."""

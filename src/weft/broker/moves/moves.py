@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from weft.broker.advertisements import ClientAdvertisements
 from weft.broker.after_commit import CopiesStored, MoveStep, MoveStored
 from weft.broker.effects import Now
@@ -17,6 +19,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.limits import REFUSALS
 from weft.broker.links.links import Links
 from weft.broker.moves.arrivals import Arrival, Arrivals, WaitingClient
+from weft.broker.moves.balance import Balance
 from weft.broker.moves.departures import AskedMove, Departure, Departures, LeftQueue
 from weft.broker.moves.states import REACTIONS, MoveSide, MoveState, Reaction
 from weft.broker.parts import BrokerParts
@@ -25,11 +28,16 @@ from weft.broker.subscriptions import ClientSubscriptions
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.log.base import Offset, SeatId, SessionId, State
 from weft.protocol.link_messages import LinkRelay, RelayKind
-from weft.protocol.messages import MOVES, Hello, HomeBroker, Whence, next_epoch
+from weft.protocol.messages import MOVES, Hello, HomeBroker, Whereabouts, next_epoch
 from weft.protocol.move_messages import (
     AnyMove,
+    BrokerLoadReport,
+    MoveChunk,
+    MoveClaim,
     MovedSession,
     MoveElsewhere,
+    MoveEnd,
+    MoveFinish,
     MoveInvite,
     MoveRefused,
     MoveRequest,
@@ -60,6 +68,8 @@ class Asking:
     parts: list[MovedSession] = field(default_factory=list)
     delay: int = 0
     serial: int = 0
+    heard: int = 0  # monotonic: the last word of a broker that is asked, or when it was asked first
+    patience: int | None = None  # microseconds without a word after which it goes on without them
 
 
 class Moves:
@@ -79,6 +89,7 @@ class Moves:
         self.asking: dict[SessionId, Asking] = {}
         self.departures = Departures(parts, ingest, links, adverts, clients, self._post)
         self.arrivals = Arrivals(parts, ingest, links, subscriptions, adverts, clients, self.departures, self._post)
+        self.balance = Balance(parts, links, self.arrivals.came, self.invite)
         self.unscheduled: list[Arrival] = []  # restored; they go on with the first tick
         self._reactions: dict[Reaction, Callable[..., None]] = {
             Reaction.IGNORE: self._ignore,
@@ -92,12 +103,20 @@ class Moves:
             Reaction.FILL: self._fill,
             Reaction.STORE: self._store,
             Reaction.CLOSE: self._close,
+            Reaction.RELEASE: self._release,
             Reaction.REMOVE: self._remove,
             Reaction.FOLLOW: self._follow,
             Reaction.KEEP: self._keep,
             Reaction.SEND: self._send,
             Reaction.FORGET: self._forget,
             Reaction.FINISHED: self._finished,
+            Reaction.YIELD: self._yield,
+            Reaction.YIELD_AGAIN: self._yield_again,
+            Reaction.PULL: self._pull_late,
+            Reaction.STORE_LATE: self._store_late,
+            Reaction.DROP: self._drop_claim,
+            Reaction.CLAIM_THERE: self._claim_there,
+            Reaction.COMPARE: self._compare,
         }
 
     @property
@@ -114,7 +133,13 @@ class Moves:
         except RemoteProtocolError:
             self._counts["moves not read"] += 1
             return
-        reaction = REACTIONS[type(message), self.state(message.session)]
+        if isinstance(message, BrokerLoadReport):
+            self.balance.received(message, relay.source, now)
+            return
+        state = self.state(message.session)
+        if self.arrivals.claim(message.session, message.epoch) is not None:
+            state = MoveState.CLAIMING
+        reaction = REACTIONS[type(message), state]
         self._counts[f"move messages: {type(message).__name__}"] += 1
         self._reactions[reaction](message, relay.source, now)
 
@@ -148,7 +173,7 @@ class Moves:
 
     # -- clients ----------------------------------------------------------------------------------------
 
-    def greet(self, connection: Connection, hello: Hello, whence: Whence | None, now: Now) -> bool:
+    def greet(self, connection: Connection, hello: Hello, whence: Whereabouts | None, now: Now) -> bool:
         """A client with a name has said hello. False if its session is here, or is to be made; else it waits."""
         session = self._sessions.by_name.get(hello.session)
         if session is not None:
@@ -170,7 +195,8 @@ class Moves:
         if whence is not None:
             brokers += [whence.home, *whence.hints]
         brokers = [each for each in dict.fromkeys(brokers) if each not in ("", self.name)]
-        if not any(self._links.reach.path(each) for each in brokers):
+        patience = None if whence is None or whence.abandon is None else 1_000 * whence.abandon
+        if patience is None and not any(self._links.reach.path(each) for each in brokers):
             where = " or ".join(brokers) or "another broker"
             reason = f"session {hello.session!r} is at {where}, which is not in the network of {self.name} now"
             self._clients.close(connection, "unreachable", f"{reason}; connect to a broker of its network", now)
@@ -192,10 +218,11 @@ class Moves:
         self._wait(connection)
         self._request(asking, now)
         self._repeat(asking, now)
+        self._be_patient(asking, patience, now)
         return True
 
     def _greet_here(
-        self, connection: Connection, hello: Hello, whence: Whence | None, session: Session, now: Now
+        self, connection: Connection, hello: Hello, whence: Whereabouts | None, session: Session, now: Now
     ) -> bool:
         arrival = session.arrival
         if whence is not None and whence.session and whence.session != session.id:
@@ -205,6 +232,14 @@ class Moves:
         if session.cutting is not None or (arrival is not None and arrival.removing):
             self._clients.close(connection, "moving", "the session moves to another broker; try again", now)
             return True
+        elsewhere = whence is not None and whence.home not in ("", self.name) and session.epoch < whence.home_epoch
+        if arrival is None and whence is not None and elsewhere:  # it has gone on there, and this broker was down
+            self._post(whence.home, MoveInvite(session.id, session.epoch, session.name, session.owner), now)
+            reason = f"the session has gone on at {whence.home}, and this broker has yet to learn it; try again"
+            self._clients.close(connection, "moving", reason, now)
+            return True
+        if arrival is not None and whence is not None and whence.abandon is not None:
+            self._be_patient(arrival, 1_000 * whence.abandon, now)
         if arrival is None or arrival.state is not MoveState.ARRIVING:
             return False
         if session.owner != connection.principal or (hello.epoch and hello.epoch < session.epoch):
@@ -218,6 +253,38 @@ class Moves:
         self._wait(connection)
         return True
 
+    def _be_patient(self, item: Asking | Arrival, patience: int | None, now: Now) -> None:
+        """Go on without the old broker when it has not said a word for so many microseconds."""
+        item.patience, item.heard = patience, now.monotonic
+        if patience is not None:
+            self._timers.add(now.monotonic + patience, lambda later: self._go_on_without(item, later))
+
+    def _go_on_without(self, item: Asking | Arrival, now: Now) -> None:
+        if item.patience is None or not self._is_current(item, now):
+            return
+        due = item.heard + item.patience
+        if due > now.monotonic:
+            self._timers.add(due, lambda later: self._go_on_without(item, later))
+        elif isinstance(item, Asking):
+            self._abandon(item, now)
+        elif item.state in (MoveState.ARRIVING, MoveState.FILLING) and not self.arrivals.abandon(item, now):
+            self._timers.add(now.monotonic + _FIRST, lambda later: self._go_on_without(item, later))
+
+    def _abandon(self, asking: Asking, now: Now) -> None:
+        """Nobody has described the session: it begins anew under its id, and what the old broker has is claimed."""
+        assert asking.client is not None
+        del self.asking[asking.id]
+        connection, hello = asking.client
+        session = Session(asking.id, asking.name, asking.owner, self._sessions.bucket_of(asking.owner))
+        session.epoch, session.pub_epoch = asking.epoch - 1, 0
+        self._sessions.by_id[session.id] = self._sessions.by_name[session.name] = session
+        self._counts["sessions abandoned"] += 1
+        peer = next((each for each in asking.brokers if each not in asking.unknown), "")
+        if peer:
+            self._repeat(self.arrivals.claim_anew(session, peer, asking.epoch), now)
+        connection.waits = False
+        self._clients.admit(connection, msgspec.structs.replace(hello, epoch=asking.epoch), session, now)
+
     def _wait(self, connection: Connection) -> None:
         """A client waits here; it learns where that is, so that others can be told."""
         connection.waits = True
@@ -225,16 +292,19 @@ class Moves:
 
     def invite(self, name: str, broker: str, address: str, now: Now) -> None:
         """Ask another broker to take a session over; its client is redirected. Raises LocalProtocolError."""
+        if not self.name:
+            raise LocalProtocolError("this broker has no name, so no session can leave it; give it one")
         session = self._sessions.by_name.get(name)
         if session is None:
-            raise LocalProtocolError(f"there is no session {name!r} here; list sessions with `weft status`")
+            raise LocalProtocolError(f"there is no session {name!r} here; `weft sessions` lists all")
         here = self._sessions.connection_of(session)
-        if session.arrival is not None or session.cutting is not None:
+        if session.is_moving:
             raise LocalProtocolError(f"session {name!r} is moving already; wait until it has")
         if broker == self.name:
             raise LocalProtocolError(f"session {name!r} is at {broker} already")
         if not self._links.reach.path(broker):
-            raise LocalProtocolError(f"{broker} is not in the network of {self.name}; name a broker that is")
+            where = broker or "a broker without a name"
+            raise LocalProtocolError(f"{where} is not in the network of {self.name}; name a broker that is")
         if here is not None and here.version < MOVES:
             raise LocalProtocolError(f"the client of session {name!r} is too old to be moved; update it")
         session.invited_to = address
@@ -315,6 +385,7 @@ class Moves:
         asking = self.asking.get(message.session)
         if asking is None or asking.epoch != message.epoch or not self._is_current(asking, now):
             return None
+        asking.heard = now.monotonic
         return asking
 
     def _point(self, message: MoveRequest, source: str, now: Now) -> None:
@@ -361,6 +432,15 @@ class Moves:
         final = message.code in ("epoch", "owner")  # somebody else has the session; otherwise it is where it was
         self._give_up(asking, "refused" if final else "unreachable", message.reason, now)
 
+    def _release(self, message: MoveRefused, source: str, now: Now) -> None:  # noqa: ARG002
+        self.departures.release(self._sessions.by_id[message.session], message, source)
+
+    def _not_taken(self, asking: Asking, source: str, code: str, reason: str, now: Now) -> None:
+        """This broker does not take a session that was described to it: the old one goes on with it."""
+        self._counts["moves refused here"] += 1
+        self._post(source, MoveRefused(asking.id, asking.epoch, code, reason), now)
+        self._give_up(asking, code, reason, now)
+
     def _give_up(self, asking: Asking, code: str, reason: str, now: Now) -> None:
         del self.asking[asking.id]
         if asking.client is not None:
@@ -379,42 +459,93 @@ class Moves:
         if len(parts) < message.parts:
             return
         if asking.owner != message.owner or asking.name != message.name or asking.name in self._sessions.by_name:
-            self._give_up(asking, "refused", f"session {asking.name!r} belongs to somebody else", now)
+            self._not_taken(asking, source, "refused", f"session {asking.name!r} belongs to somebody else", now)
             return
         try:
             self.arrivals.install(parts, source, asking.client, now)
         except REFUSALS as error:
-            self._counts["moves refused here"] += 1
-            self._give_up(asking, "unreachable", f"{self.name} does not take the session: {error}", now)
+            self._not_taken(asking, source, "unreachable", f"{self.name} does not take the session: {error}", now)
             return
         del self.asking[asking.id]
-        self._repeat(self.arrivals.arriving[asking.id], now)
+        arrival = self.arrivals.arriving[asking.id]
+        self._repeat(arrival, now)
+        self._be_patient(arrival, asking.patience, now)
 
-    def _arrival(self, message: AnyMove, source: str) -> Arrival | None:
+    def _arrival(self, message: AnyMove, source: str, now: Now) -> Arrival | None:
         arrival = self.arrivals.arriving.get(message.session)
         if arrival is None or (arrival.epoch, arrival.peer) != (message.epoch, source):
             return None
-        arrival.delay = 0
+        arrival.delay, arrival.heard = 0, now.monotonic
         return arrival
 
     def _fill(self, message: AnyMove, source: str, now: Now) -> None:
-        if (arrival := self._arrival(message, source)) is not None:
+        if (arrival := self._arrival(message, source, now)) is not None:
             self.arrivals.fill(arrival, message, now)  # type: ignore[arg-type]
 
     def _store(self, message: AnyMove, source: str, now: Now) -> None:
-        if (arrival := self._arrival(message, source)) is not None:
+        if (arrival := self._arrival(message, source, now)) is not None:
             self.arrivals.store(arrival, message, now)  # type: ignore[arg-type]
 
-    def _remove(self, message: MoveRefused, source: str, now: Now) -> None:  # noqa: ARG002
-        if (arrival := self._arrival(message, source)) is not None:
+    def _remove(self, message: MoveRefused, source: str, now: Now) -> None:
+        if (arrival := self._arrival(message, source, now)) is not None:
             self.arrivals.refused(arrival)
 
     def _keep(self, message: AnyMove, source: str, now: Now) -> None:
-        if (arrival := self._arrival(message, source)) is not None:
+        if (arrival := self._arrival(message, source, now)) is not None:
             self.arrivals.keep(arrival, now)
 
     def _finished(self, message: AnyMove, source: str, now: Now) -> None:  # noqa: ARG002
         self.arrivals.done(message.session, message.epoch)
+
+    # -- what was abandoned, and comes late -------------------------------------------------------------
+
+    def _claim(self, message: AnyMove, source: str) -> Arrival | None:
+        claim = self.arrivals.claim(message.session, message.epoch)
+        if claim is None or claim.peer != source:
+            return None
+        claim.delay = 0
+        return claim
+
+    def _pull_late(self, message: MoveEnd, source: str, now: Now) -> None:
+        if (claim := self._claim(message, source)) is not None:
+            self.arrivals.claimed(claim, message, now)
+
+    def _store_late(self, message: MoveChunk, source: str, now: Now) -> None:
+        if (claim := self._claim(message, source)) is not None:
+            self.arrivals.store(claim, message, now)
+
+    def _drop_claim(self, message: AnyMove, source: str, now: Now) -> None:  # noqa: ARG002
+        if (claim := self._claim(message, source)) is not None:
+            self.arrivals.drop_claim(claim)
+
+    def _claim_there(self, message: MoveElsewhere, source: str, now: Now) -> None:
+        claim = self._claim(message, source)
+        if claim is None or message.broker == source:
+            return
+        if message.broker in ("", self.name):
+            self.arrivals.drop_claim(claim)
+        else:
+            self.arrivals.claim_there(claim, message.broker, now)
+
+    def _yield(self, message: MoveClaim, source: str, now: Now) -> None:
+        session = self._sessions.by_id[message.session]
+        if session.epoch <= message.epoch:
+            self.departures.give_up(session, message, source, now)
+        else:
+            self.departures.claimed_again(message, source, now)
+
+    def _yield_again(self, message: MoveClaim, source: str, now: Now) -> None:
+        self.departures.claimed_again(message, source, now)
+
+    def _compare(self, message: MoveInvite, source: str, now: Now) -> None:
+        """Another broker has an older state of a session: it came from a backup, or the session is claimed there."""
+        session = self._sessions.by_id[message.session]
+        if message.epoch < session.epoch and session.asked is None:
+            claims = [each for each in self.arrivals.claims(session.id) if each.peer == source]
+            for claim in claims:
+                self.arrivals.repeat(claim, now)
+            if not claims:
+                self._post(source, MoveFinish(session.id, session.epoch), now)
 
     # -- the old broker ---------------------------------------------------------------------------------
 
@@ -434,6 +565,12 @@ class Moves:
         self.departures.pull(message, source, now)  # type: ignore[arg-type]
 
     def _forget(self, message: AnyMove, source: str, now: Now) -> None:
+        session = self._sessions.by_id.get(message.session)
+        is_outdated = session is not None and session.epoch < message.epoch and not session.is_moving
+        if session is not None and is_outdated and (message.session, message.epoch) not in self.departures.left:
+            self._counts["sessions outdated"] += 1
+            self._clients.forget(session)  # this broker's log is older than the move: it is a backup
+            return
         self.departures.finish(message, source, now)  # type: ignore[arg-type]
 
     # -- the log ----------------------------------------------------------------------------------------
@@ -458,6 +595,8 @@ class Moves:
                 self.arrivals.removed(subject, now)
             case MoveStep.PULLED, CopiesStored():
                 self.arrivals.copied(subject, now)
+            case MoveStep.CLAIMED, Arrival():
+                self.arrivals.claim_stored(subject, now)
             case MoveStep.DONE, Arrival():
                 del self.arrivals.finishing[subject.session.id, subject.epoch]
             case _:
@@ -479,6 +618,8 @@ class Moves:
                 self.arrivals.undo_fill(subject)
             case ((MoveStep.REMOVED | MoveStep.DONE), Arrival()):
                 subject.removing = False
+            case MoveStep.CLAIMED, Arrival():
+                self.arrivals.undo_claim(subject)
             case MoveStep.PULLED, CopiesStored():
                 self.arrivals.undo_copies(subject, now)
             case _:
@@ -496,6 +637,7 @@ class Moves:
             "sessions asked for": len(self.asking),
             "sessions arriving": len(self.arrivals.arriving),
             "sessions leaving": len(self.departures.left),
+            "sessions claimed": sum(each.claims for each in self.arrivals.finishing.values()),
         }
         return {what: number for what, number in found.items() if number}
 

@@ -13,6 +13,9 @@ Laws:
 - The old broker stores the cut before anybody hears of it, and forgets nothing before the new one has stored it.
 - Nothing is sent, the first time or again, before what it says is stored. Whoever waits repeats.
 
+If the client says so, the new broker goes on without an old one that does not answer: the session is at home with what
+there is, its client learns of a gap, and what the old broker has is claimed (CLAIMING) and comes late.
+
 Besides its state, a session may have left a broker any number of times: a departure, by epoch, until the new broker
 has everything; then a tombstone says where it went.
 """
@@ -23,6 +26,7 @@ from enum import Enum
 
 from weft.protocol.move_messages import (
     MoveChunk,
+    MoveClaim,
     MoveDone,
     MovedSession,
     MoveElsewhere,
@@ -46,6 +50,7 @@ class MoveState(Enum):
     ARRIVING = "arriving"  # a copy collects events
     FILLING = "filling"  # it is this broker's, and what the old one has is pulled
     HOME = "home"
+    CLAIMING = "claiming"  # it has gone on without the broker that had it, which has yet to hand over what it has
 
 
 class Reaction(Enum):
@@ -62,12 +67,20 @@ class Reaction(Enum):
     FILL = "take the session over, welcome the client, and pull"
     STORE = "store what was pulled, and pull the rest"
     CLOSE = "tell the client"
+    RELEASE = "go on with the session: the broker that asked for it does not take it"
     REMOVE = "remove the copy"
     FOLLOW = "ask where the session is said to be"
     KEEP = "go on without the rest"
     SEND = "send what is pulled"
     FORGET = "forget the session, then say so"
     FINISHED = "nothing is left to be done"
+    YIELD = "give the session up to the broker that has gone on without this one"
+    YIELD_AGAIN = "say again that the session is the other's, or where it is"
+    PULL = "pull what the old broker has"
+    STORE_LATE = "store what comes late, and pull the rest"
+    DROP = "there is nothing more to be had"
+    CLAIM_THERE = "claim it where it is said to be"
+    COMPARE = "let the other broker forget the session, if it has gone on here since"
 
 
 class MoveSide:
@@ -80,21 +93,22 @@ class MoveSide:
 
 
 _R = Reaction
-_ROWS: dict[type[MoveMessage], tuple[Reaction, Reaction, Reaction, Reaction, Reaction]] = {
-    # NONE, ASKING, ARRIVING, FILLING, HOME
-    MoveInvite: (_R.ASK, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.IGNORE),
-    MoveRequest: (_R.POINT, _R.POINT, _R.WAIT, _R.WAIT, _R.ANSWER),
-    MovedSession: (_R.IGNORE, _R.INSTALL, _R.IGNORE, _R.IGNORE, _R.IGNORE),
-    MoveFlush: (_R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.CUT),
-    MoveEnd: (_R.IGNORE, _R.IGNORE, _R.FILL, _R.IGNORE, _R.IGNORE),
-    MoveChunk: (_R.IGNORE, _R.IGNORE, _R.IGNORE, _R.STORE, _R.IGNORE),
-    MoveRefused: (_R.IGNORE, _R.CLOSE, _R.REMOVE, _R.IGNORE, _R.IGNORE),
-    MoveElsewhere: (_R.IGNORE, _R.FOLLOW, _R.IGNORE, _R.IGNORE, _R.IGNORE),
-    MoveUnknown: (_R.IGNORE, _R.IGNORE, _R.KEEP, _R.KEEP, _R.IGNORE),
+_ROWS: dict[type[MoveMessage], tuple[Reaction, ...]] = {
+    # NONE, ASKING, ARRIVING, FILLING, HOME, and CLAIMING for messages of the epoch under which it is claimed
+    MoveInvite: (_R.ASK, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.COMPARE, _R.IGNORE),
+    MoveRequest: (_R.POINT, _R.POINT, _R.WAIT, _R.WAIT, _R.ANSWER, _R.IGNORE),
+    MovedSession: (_R.IGNORE, _R.INSTALL, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.IGNORE),
+    MoveFlush: (_R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.CUT, _R.IGNORE),
+    MoveEnd: (_R.IGNORE, _R.IGNORE, _R.FILL, _R.IGNORE, _R.IGNORE, _R.PULL),
+    MoveChunk: (_R.IGNORE, _R.IGNORE, _R.IGNORE, _R.STORE, _R.IGNORE, _R.STORE_LATE),
+    MoveRefused: (_R.IGNORE, _R.CLOSE, _R.REMOVE, _R.IGNORE, _R.RELEASE, _R.DROP),
+    MoveElsewhere: (_R.IGNORE, _R.FOLLOW, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.CLAIM_THERE),
+    MoveUnknown: (_R.IGNORE, _R.IGNORE, _R.KEEP, _R.KEEP, _R.IGNORE, _R.DROP),
+    MoveClaim: (_R.YIELD_AGAIN, _R.YIELD_AGAIN, _R.WAIT, _R.WAIT, _R.YIELD, _R.IGNORE),
     # these concern departures and former arrivals, whatever the state is
-    MovePull: (_R.SEND, _R.SEND, _R.SEND, _R.SEND, _R.SEND),
-    MoveFinish: (_R.FORGET, _R.FORGET, _R.FORGET, _R.FORGET, _R.FORGET),
-    MoveDone: (_R.FINISHED, _R.FINISHED, _R.FINISHED, _R.FINISHED, _R.FINISHED),
+    MovePull: (_R.SEND, _R.SEND, _R.SEND, _R.SEND, _R.SEND, _R.SEND),
+    MoveFinish: (_R.FORGET, _R.FORGET, _R.FORGET, _R.FORGET, _R.FORGET, _R.FORGET),
+    MoveDone: (_R.FINISHED, _R.FINISHED, _R.FINISHED, _R.FINISHED, _R.FINISHED, _R.FINISHED),
 }
 REACTIONS = {
     (message, state): reaction for message, row in _ROWS.items() for state, reaction in zip(MoveState, row, strict=True)

@@ -9,7 +9,8 @@ know that already. They count again when the neighbour has said what is left of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -31,6 +32,8 @@ class ProfileTable(Advertised):
         super().__init__(profiles, CoveringTable(schema, predicates=predicates), predicates=predicates)
         self.heard_profiles: HeardProfiles = lambda _, __, ___: None
         self._unconfirmed: dict[Link, dict[ItemId, Item]] = {}
+        self._ids: dict[Link, dict[ItemId, ItemId]] = {}  # of neighbours' profiles in the table, whose ids must ascend
+        self._last = 0
 
     def restore(self, kept: Kept) -> None:
         """Restore what a broker stored; profiles of neighbours are unconfirmed."""
@@ -47,23 +50,47 @@ class ProfileTable(Advertised):
         """Apply an update of a neighbour."""
         if update.about is not About.SUBSCRIPTIONS:
             return super().learn(link, update)
-        unconfirmed = self._unconfirmed.get(link, {})
-        drop = tuple(each for each in update.drop if unconfirmed.pop(each, None) is None)
-        heard = super().heard(link)
-        gone = [heard[each] for each in drop if each in heard]
-        tells = super().learn(link, replace(update, drop=drop))
-        self.heard_profiles(link, gone, update.add.values())
+        unconfirmed, ids = self._unconfirmed.get(link, {}), self._ids.setdefault(link, {})
+        heard, drop = super().heard(link), [each for each in update.drop if unconfirmed.pop(each, None) is None]
+        gone = [ids.pop(each) for each in drop]
+        dropped = [heard[each] for each in gone]
+        added: dict[ItemId, Item] = {}
+        for wire, item in update.add.items():
+            self._last += 1
+            ids[wire] = ItemId(self._last)
+            added[ids[wire]] = item
+        tells = super().learn(link, replace(update, drop=tuple(gone), add=added))
+        self.heard_profiles(link, dropped, update.add.values())
         return tells
 
     def detach(self, link: Link) -> list[Tell]:
         """Forget a neighbour."""
         self._unconfirmed.pop(link, None)
-        gone = [*self.heard(link).values()]
+        self._ids.pop(link, None)
+        gone = [*super().heard(link).values()]
         tells = super().detach(link)
         self.heard_profiles(link, gone, ())
         return tells
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour has told us, unconfirmed profiles too."""
-        unconfirmed = self._unconfirmed.get(link) if about is About.SUBSCRIPTIONS else None
-        return {**super().heard(link, about), **unconfirmed} if unconfirmed else super().heard(link, about)
+        """What the neighbour has told us, by its own ids, unconfirmed profiles too."""
+        heard = super().heard(link, about)
+        if about is About.ADVERTISEMENTS:
+            return heard
+        return _ByWire(heard, self._ids.get(link, {}), self._unconfirmed.get(link, {}))
+
+
+class _ByWire(Mapping[ItemId, Item]):
+    """Profiles of a neighbour by its own ids: those in the table, and those that are unconfirmed."""
+
+    def __init__(self, heard: Items, ids: Mapping[ItemId, ItemId], unconfirmed: Items) -> None:
+        self._heard, self._ids, self._unconfirmed = heard, ids, unconfirmed
+
+    def __getitem__(self, wire: ItemId) -> Item:
+        return self._heard[self._ids[wire]] if wire in self._ids else self._unconfirmed[wire]
+
+    def __iter__(self) -> Iterator[ItemId]:
+        return chain(self._ids, self._unconfirmed)
+
+    def __len__(self) -> int:
+        return len(self._ids) + len(self._unconfirmed)

@@ -41,28 +41,34 @@ from weft.protocol.questions import (
     MOST_TOKEN,
     AnyAnswer,
     AnyQuestion,
+    AskBalance,
     AskItems,
     AskMatches,
     AskOrder,
     AskOverlay,
     AskProfiles,
+    AskReach,
     AskRelated,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskSummary,
     AskTrace,
     AskWhy,
+    BrokerReach,
     BrokerSummary,
     ChangeSubscription,
     DetachLink,
     Disconnect,
     ItemList,
+    MoveSession,
     OrderList,
     OverlayList,
     ProfileList,
     RecentMatches,
     SearchEvents,
     SessionList,
+    SetBalance,
     SubscriptionList,
     encode_body,
     read_answer,
@@ -79,14 +85,8 @@ _MOST_NAME = 256  # characters of a broker's name
 _MOST_BYTES = MAX_FRAME - (1 << 13)  # of an answer; the rest of a frame is for what is around it
 _MOST_SUMMARY = 1 << 15  # bytes of what another broker tells of itself: a frame has room for 32 of the longest
 _MOST_REASON = 1_000  # characters of a refusal
-_OWN = (
-    AskSessions,
-    AskSubscriptions,
-    AskProfiles,
-    AskRelated,
-    AskTrace,
-    AskWhy,
-)  # about one's own things without any right
+# what anybody may ask about one's own things, without any right
+_OWN = (AskSessions, AskSubscriptions, AskProfiles, AskRelated, AskReach, AskRules, AskTrace, AskWhy)
 _encode = msgspec.msgpack.Encoder().encode
 _EMPTY_EVENT = _encode(Head({}))
 
@@ -219,8 +219,10 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription):
+        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance):
             self._operations.carry_out(asker, question, now)
+        elif isinstance(question, AskBalance):
+            self.reply(asker, Page(self._operations.balance(now)), now)
         elif isinstance(question, AskOverlay):
             self._lead(asker, question, self._contents.summary(), AskSummary(), now)
         elif isinstance(question, AskWhy):
@@ -235,10 +237,14 @@ class Questions:
         match question:
             case AskSummary():
                 return Page(contents.summary())
+            case AskReach():
+                return Page(BrokerReach(len(self._links.neighbours)))
             case AskMatches():
                 return Page(self._why.recent_matches(principal, question))
             case AskTrace():
                 return Page(contents.trace(principal, question))
+            case AskRules():
+                return Page(contents.rules(principal, question))
             case SearchEvents():
                 return Page(self._history.search(principal, question))
             case AskSessions() | AskSubscriptions() | AskProfiles() | AskItems() | AskOrder() | AskRelated() if token:

@@ -6,7 +6,10 @@ belongs to it, and everything with the right `status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from weft.algebra.box import NormalForm
 from weft.algebra.bulk import columns_of_texts
@@ -21,7 +24,7 @@ from weft.broker.questions.listings import ListProgress, ListStep, MakePage
 from weft.broker.queue import Queue
 from weft.broker.sessions import ClientSubscription, Session
 from weft.broker.transient_queue import TransientQueue
-from weft.errors import EventError, FilterError
+from weft.errors import AccessError, EventError, FilterError
 from weft.language.ast import Filter
 from weft.language.lexer import is_longer
 from weft.language.trace import trace
@@ -35,6 +38,7 @@ from weft.protocol.questions import (
     AskOrder,
     AskProfiles,
     AskRelated,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskTrace,
@@ -47,6 +51,7 @@ from weft.protocol.questions import (
     RelatedList,
     RelatedSubscription,
     Relationship,
+    RulesReport,
     SessionFacts,
     SubscriptionFacts,
     WouldSend,
@@ -64,11 +69,13 @@ _ROW = 12  # one that is
 _ITEM = 40  # an item of a link
 _COMPARED, _COLUMN = 64, 12  # subscriptions that are compared with a filter together, and each of them
 _PAIR = 90  # a subscription that is compared with a filter alone
+_WITNESS = 500  # what a neighbour would be sent
 _PLACED = 120  # one that is put into an order
-_COPIED = 100  # sessions that are listed in a microsecond
+_COPIED = 40  # sessions that are listed in a microsecond
 _TOGETHER = 500  # sessions that are passed over in one piece of work
-_LISTED = 50  # subscriptions of a session that are listed in a microsecond
+_LISTED = 25  # subscriptions of a session that are listed in a microsecond
 _MOST_ORDERED = 20_000  # subscriptions in an order
+_MOST_ORDERS = 4  # that are kept, so that several people can look at them
 _SHOWN = 200  # characters of an item in a sentence
 _MOST_TRACED = 1 << 14  # characters of a filter
 
@@ -104,7 +111,7 @@ class Contents:
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._journal, self._parse = parts.access, parts.journal, parts.parse
         self._links, self._decoder = links, parts.decoder
-        self._order: LocalOrder | None = None  # that was asked for last
+        self._kept_orders: dict[int, LocalOrder] = {}  # that were asked for last
         self._orders = 0
 
     def sees_all(self, principal: str) -> bool:
@@ -236,12 +243,54 @@ class Contents:
             raise RefusalError("unknown", f"the session {session.name!r} has no subscription{which}")
         if len(question.event) > MOST_EVENT or len(sub.text) > _MOST_TRACED:
             raise RefusalError("event", f"an event has at most {MOST_EVENT:,} bytes here, a filter {_MOST_TRACED:,}")
-        try:
-            attributes, _, _ = self._decoder.admit(Publish(0, question.event), self._journal.at)
-        except EventError as error:
-            raise RefusalError("event", str(error)) from None
+        attributes = self._event(question.event)
         found = trace(self._parse(sub.text), attributes).to_dict()
         return FilterTrace(session.name, sub.number, trace_part(found, [MOST_ROWS]))
+
+    def rules(self, principal: str, question: AskRules) -> RulesReport:
+        """What a principal may do. Raises RefusalError, FilterError, or AccessError for another one's rules."""
+        whose, sees_all = question.principal or principal, self.sees_all(principal)
+        if whose != principal:
+            self._access.of(principal).check("status")
+        grant, rules = self._access.of(whose), self._access.rules
+        rights = grant.rights
+        problem, nearest, unpublished, read = "", "", "", None
+        if question.filter:
+            if is_longer(question.filter, _MOST_TRACED):
+                raise RefusalError("filter", f"a filter that is compared has at most {_MOST_TRACED:,} bytes")
+            try:
+                grant.check_subscribe(self._parse(question.filter))
+            except AccessError as error:
+                problem, _, nearest = str(error).partition("; the nearest rule is ")
+        if question.event:
+            attributes = self._event(msgspec.Raw(question.event))
+            read = grant.may_read(attributes)
+            try:
+                grant.check_publish(attributes)
+            except AccessError as error:
+                unpublished = str(error)
+        return RulesReport(
+            whose,
+            None if rights.subscribe is None else rights.subscribe[:MOST_ROWS],
+            None if rights.publish is None else rights.publish[:MOST_ROWS],
+            tuple(sorted(rights.further)),
+            whose in rules.grants,
+            tuple(rules.principals())[:MOST_ROWS] if sees_all else (),
+            problem,
+            unpublished,
+            nearest,
+            read,
+        )
+
+    def _event(self, event: msgspec.Raw) -> Mapping[str, Any]:
+        """The attributes of an event that somebody asks about. Raises RefusalError."""
+        if len(event) > MOST_EVENT:
+            raise RefusalError("event", f"an event has at most {MOST_EVENT:,} bytes here")
+        try:
+            attributes, _, _ = self._decoder.admit(Publish(0, event), self._journal.at)
+        except EventError as error:
+            raise RefusalError("event", str(error)) from None
+        return attributes
 
     # -- items of links -----------------------------------------------------------------------------------
 
@@ -286,12 +335,18 @@ class Contents:
             raise RefusalError("filter", f"a filter that is compared has at most {_MOST_TRACED:,} bytes")
         wanted = self._parse(question.filter)
         form = as_form(wanted, self._matcher.table.schema)
-        sends = tuple(self._would_send(peer, wanted) for peer in sorted(self._links.neighbours)[:_MOST_LINKS])
-        steps = self._related(principal, form, progress)
-        return steps, lambda rows, made: RelatedList(rows, made.seen, made.total, sends)
+        sends: list[WouldSend] = []
+        steps = self._related(principal, wanted, form, sends, progress)
+        return steps, lambda rows, made: RelatedList(rows, made.seen, made.total, tuple(sends))
 
-    def _related(self, principal: str, form: NormalForm, progress: ListProgress) -> Iterator[ListStep]:
+    def _related(
+        self, principal: str, wanted: Filter, form: NormalForm, sends: list[WouldSend], progress: ListProgress
+    ) -> Iterator[ListStep]:
         progress.total = len(self._matcher)
+        for peer in sorted(self._links.neighbours)[:_MOST_LINKS]:
+            if peer in self._links.neighbours:
+                sends.append(self._would_send(peer, wanted))
+                yield ListStep(_WITNESS)
         some: list[tuple[Session | None, ClientSubscription]] = []
         for each in self._visible(principal):
             if isinstance(each, int):
@@ -359,10 +414,11 @@ class Contents:
         Raises RefusalError at once.
         """
         if question.node is not None:
-            node = None if self._order is None else self._order.get(question.node)
-            if node is None:
+            kept = self._kept_orders.get(question.node >> 32)
+            node = None if kept is None else kept.get(question.node)
+            if kept is None or node is None:
                 raise RefusalError("unknown", f"there is no node {question.node} any longer; begin with the roots")
-            return self._level(node.children, progress)
+            return self._level(kept, node.children, progress)
         if len(self._matcher) > _MOST_ORDERED:
             raise RefusalError(
                 "limit", f"an order has at most {_MOST_ORDERED:,} subscriptions; relate a filter to them instead"
@@ -370,7 +426,7 @@ class Contents:
         return self._new_order(principal, progress)
 
     def _new_order(self, principal: str, progress: ListProgress) -> Iterator[ListStep]:
-        schema, self._orders = self._matcher.table.schema, self._orders + 1
+        schema = self._matcher.table.schema
         forest: Forest[Region] = Forest(FilterRelation(schema))
         texts: list[str] = []
         for each in self._visible(principal):
@@ -385,12 +441,15 @@ class Contents:
             if not is_empty(wanted, schema):
                 forest.add(wanted, number)
             yield ListStep(_PLACED)
-        self._order = LocalOrder(forest, self._orders)
-        yield from self._level(forest.roots, ListProgress())
+        self._orders += 1
+        order = self._kept_orders[self._orders] = LocalOrder(forest, self._orders)
+        if len(self._kept_orders) > _MOST_ORDERS:
+            del self._kept_orders[next(iter(self._kept_orders))]
+        yield from self._level(order, forest.roots, ListProgress())
 
-    def _level(self, nodes: Iterable[Node[Region]], progress: ListProgress) -> Iterator[ListStep]:
-        order, level = self._order, [*nodes]
-        assert order is not None
+    @staticmethod
+    def _level(order: LocalOrder, nodes: Iterable[Node[Region]], progress: ListProgress) -> Iterator[ListStep]:
+        level = [*nodes]
         progress.total = len(level)
         for node in level:
             progress.seen += 1

@@ -14,7 +14,17 @@ from weft.broker.questions.listings import Page
 from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
 from weft.broker.subscriptions import ClientSubscriptions
-from weft.protocol.questions import ChangeSubscription, DetachLink, Disconnect, Operation, OperationDone
+from weft.errors import LocalProtocolError
+from weft.protocol.questions import (
+    BalanceReport,
+    ChangeSubscription,
+    DetachLink,
+    Disconnect,
+    MoveSession,
+    Operation,
+    OperationDone,
+    SetBalance,
+)
 from weft.routing.table import Link
 
 
@@ -65,6 +75,18 @@ class Operations:
             case DetachLink(link):
                 self._links.detach(Link(link))
                 self._answer_when_stored(asker, f"{link} is detached")
+            case MoveSession(session, to, address):
+                try:
+                    self._clients.moves.invite(session, to, address, now)
+                except LocalProtocolError as error:
+                    raise RefusalError("move", str(error)) from None
+                self.reply(asker, Page(OperationDone(f"{to} takes the session {session!r} over")), now)
+            case SetBalance(enabled):
+                balance = self._clients.moves.balance
+                if enabled and not balance.name:
+                    raise RefusalError("name", "this broker has no name, so no session can leave it; give it one")
+                balance.configure(enabled, "", None, now)
+                self.reply(asker, Page(OperationDone(f"balancing is {'on' if enabled else 'off'}")), now)
             case ChangeSubscription(session, number, None):
                 known = self._session(session)
                 sub = known.subs.get(number)
@@ -75,6 +97,10 @@ class Operations:
             case ChangeSubscription(session, number, str() as text):
                 self._subscriptions.change(self._session(session), number, text, now)
                 self._answer_when_stored(asker, f"subscription {number} of {session!r} has another filter")
+
+    def balance(self, now: Now) -> BalanceReport:
+        """The loads of all brokers, as this one knows them."""
+        return self._clients.moves.balance.report(now)
 
     def _session(self, name: str) -> Session:
         known = self._sessions.by_name.get(name)

@@ -1,5 +1,5 @@
 // The shell: log-in, navigation, the command box, and the page that the address names.
-import {api, connected, go, here, html, onLogOut, query, render, short, useAddress, useConnected, useEffect, useRef, useState, Link, Problem, segment} from "./lib.js";
+import {api, busy, go, html, onLogOut, query, render, short, useAddress, useConnected, useEffect, useLayoutEffect, useRef, useState, Link, Problem, segment} from "./lib.js";
 import {Empty, Trouble} from "./parts.js";
 
 const loaded = new Map(); // name -> component
@@ -8,13 +8,13 @@ function LogIn({done, reason}) {
   const [token, set] = useState(""), [error, fail] = useState(reason), box = useRef();
   useEffect(() => { box.current.focus(); }, []);
   const submit = async e => { e.preventDefault(); try { await api("/session", {token: token.trim()}); fail(null); done(); } catch (problem) { fail(problem); } };
-  return html`<main class="login" id="main"><h1>Weft</h1><form onSubmit=${submit}><label for="token">Token</label><input id="token" ref=${box} type="password" autocomplete="current-password" value=${token} onInput=${e => set(e.target.value)}/>
+  return html`<main class="login" id="main"><h1>Weft</h1><form onSubmit=${submit}><label for="token">Token</label><input type="text" autocomplete="username" value="weft" hidden/><input id="token" ref=${box} type="password" autocomplete="current-password" value=${token} onInput=${e => set(e.target.value)}/>
     <p class="dim">This broker wants to know who you are. Paste a token, or run <code>weft console --open</code> where your token is.</p><button class="main" disabled=${!token.trim()}>Log in</button><${Trouble} error=${error} lines="2"/></form></main>`;
 }
 
 function CommandBox({pages, close}) {
   const [text, set] = useState(""), [at, move] = useState(0), dialog = useRef(), box = useRef();
-  useEffect(() => { const back = document.activeElement; dialog.current.showModal(); box.current.focus(); return () => back?.focus?.(); }, []);
+  useLayoutEffect(() => { const back = document.activeElement; dialog.current.showModal(); box.current.focus(); return () => back?.focus?.(); }, []);
   const typed = text.trim(), low = typed.toLowerCase();
   const found = pages.filter(p => p.group && (!low || p.title.toLowerCase().includes(low))).map(p => ({to: "/" + (p.name === "overview" ? "" : p.name), what: p.title, about: p.about}));
   if (typed.startsWith("{")) found.unshift({to: "/publish" + query({event: typed}), what: "Explain or publish this event", about: short(typed)});
@@ -39,7 +39,8 @@ function Page({name, rest}) {
   useEffect(() => {
     if (loaded.has(name)) return;
     let gone = false;
-    import(`./pages/${name}.js`).then(module => { loaded.set(name, module.default); if (!gone) again(n => n + 1); }, problem => { if (!gone) fail(new Problem({detail: `The page could not be loaded: ${problem.message}`})); });
+    const done = busy();
+    import(`./pages/${name}.js`).finally(done).then(module => { loaded.set(name, module.default); if (!gone) again(n => n + 1); }, problem => { if (!gone) fail(new Problem({detail: `The page could not be loaded: ${problem.message}`})); });
     return () => { gone = true; };
   }, [name]);
   const View = loaded.get(name);

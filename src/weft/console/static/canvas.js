@@ -22,7 +22,7 @@ export function Canvas({width, height, label, children, className = "", role = "
   const fit = Math.min(1.25, (w - 16) / width, (h - 16) / height) || 1;
   const scale = view ? view[2] : fit;
   const x = view ? view[0] : width / 2 - w / scale / 2, y = view ? view[1] : height / 2 - h / scale / 2;
-  const zoom = (by, cx = w / 2, cy = h / 2) => { const s = Math.min(4, Math.max(fit / 2, scale * by)); setView([x + cx / scale - cx / s, y + cy / scale - cy / s, s]); };
+  const zoom = (by, cx = w / 2, cy = h / 2) => { const s = Math.min(4, Math.max(fit / 4, scale * by)); setView([x + cx / scale - cx / s, y + cy / scale - cy / s, s]); };
   const pan = (dx, dy) => setView([x + dx / scale, y + dy / scale, scale]);
   useEffect(() => {
     const wheel = e => { if (!e.ctrlKey && !e.metaKey && !place.current.matches(":focus-within")) return; e.preventDefault(); const box = place.current.getBoundingClientRect(); zoom(Math.exp(-e.deltaY / 300), e.clientX - box.left, e.clientY - box.top); };
@@ -37,8 +37,13 @@ export function Canvas({width, height, label, children, className = "", role = "
     else if (steps[e.key] && e.target === e.currentTarget) pan(...steps[e.key]); else return;
     e.preventDefault();
   };
-  const down = e => { if (e.button || e.target.closest(".node,a,button")) return; drag.current = [e.clientX, e.clientY]; place.current.setPointerCapture(e.pointerId); };
-  const move = e => { if (!drag.current) return; pan(drag.current[0] - e.clientX, drag.current[1] - e.clientY); drag.current = [e.clientX, e.clientY]; };
+  const down = e => { if (e.button || e.target.closest(".node,a,button")) return; drag.current = [e.clientX, e.clientY, false]; };
+  const move = e => { // a click is not a drag
+    if (!drag.current || !e.buttons) { drag.current = null; return; }
+    const [fx, fy, dragging] = drag.current, dx = fx - e.clientX, dy = fy - e.clientY;
+    if (!dragging && Math.abs(dx) + Math.abs(dy) < 5) return;
+    if (!dragging) place.current.setPointerCapture(e.pointerId);
+    pan(dx, dy); drag.current = [e.clientX, e.clientY, true]; };
   const up = () => { drag.current = null; };
   return html`<div class="canvas ${className}"><div class="paper" ref=${place} tabindex="0" role=${role} aria-label=${label + ". Keys: plus and minus zoom, 0 shows all, arrows move"} onKeyDown=${key} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}>
     <svg viewBox="${x} ${y} ${w / scale || 1} ${h / scale || 1}" role="presentation">${w ? children({scale, readable: scale >= READABLE}) : ""}</svg></div>
@@ -51,7 +56,7 @@ export const bend = points => points.slice(1).reduce((d, [x, y], i) => { const [
 const fitted = (text, width, size) => { const most = Math.max(1, Math.floor((width - 12) / (size * 0.62))); return text.length > most ? text.slice(0, most - 1) + "\u2026" : text; };
 
 /**
- * Boxes and lines that the server has placed. nodes: [{text, short, lines: [more text], kind: css class, w}], picture:
+ * Boxes and lines that the server has placed. nodes: [{text, short, lines: [more text], kind: css class, w, full: false for the short text alone}], picture:
  * {width, height, at, lines} of `weft.console.drawings`. Arrow keys walk along lines and layers, Enter calls `open`.
  */
 export function Boxes({picture, nodes, row = 34, label, chosen, choose, open, className, kindOf}) {
@@ -78,6 +83,6 @@ export function Boxes({picture, nodes, row = 34, label, chosen, choose, open, cl
       <g role="tree" aria-label=${label}>${nodes.map((n, i) => html`<g key=${i} class="node ${n.kind || ""} ${i === chosen ? "chosen" : ""}" role="treeitem" aria-selected=${i === chosen} tabindex=${i === (chosen ?? 0) ? 0 : -1} data-id=${i} aria-label=${shown([n.text, ...(n.lines || [])].join(", "))}
         onFocus=${() => choose?.(i)} onClick=${() => open?.(i)} onKeyDown=${press(i)} onPointerEnter=${() => point(i)} onPointerLeave=${() => point(null)}>
         <rect x=${at[i][0]} y=${at[i][1] - mid} width=${n.w} height=${row} rx="6"/>
-        <text class="name" x=${at[i][0] + 8} y=${at[i][1] - mid + (readable && n.lines?.length ? 8 + size * 0.7 : mid + size * 0.36)} font-size=${size}>${fitted(shown(readable ? n.text : n.short || n.text), n.w, size)}</text>
-        ${readable && (n.lines || []).map((line, k) => html`<text class="more" x=${at[i][0] + 8} y=${at[i][1] - mid + 18 + (k + 1) * 14} font-size="11">${fitted(shown(line), n.w, 10)}</text>`)}</g>`)}</g>`; }}<//>`;
+        ${n.full === false ? html`<text class="name" x=${at[i][0] + 5} y=${at[i][1] + 4.5} font-size="12.5">${shown(n.short)}</text>` : html`<text class="name" x=${at[i][0] + 8} y=${at[i][1] - mid + (readable && n.lines?.length ? 8 + size * 0.7 : mid + size * 0.36)} font-size=${size}>${fitted(shown(readable ? n.text : n.short || n.text), n.w, size)}</text>
+        ${readable && (n.lines || []).map((line, k) => html`<text class="more" x=${at[i][0] + 8} y=${at[i][1] - mid + 18 + (k + 1) * 14} font-size="11">${fitted(shown(line), n.w, 10)}</text>`)}`}</g>`)}</g>`; }}<//>`;
 }

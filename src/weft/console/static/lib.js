@@ -38,7 +38,7 @@ export function Time({at, date = false}) {
 let pending = 0;
 function settle() {
   if (pending) return;
-  requestAnimationFrame(() => requestAnimationFrame(() => { if (!pending) document.body.dataset.ready = ""; }));
+  setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => { if (!pending) document.body.dataset.ready = ""; })), 50);
 }
 export function busy() {
   pending++;

@@ -1,5 +1,5 @@
 // Parts of pages: tables with search, sorting and downloads; empty states; problems; charts; pictures as tables.
-import {html, count, go, plural, shown, useEffect, useLayoutEffect, useMemo, useParam, useRef, useState, Fragment} from "./lib.js";
+import {html, count, go, plural, shown, useEffect, useMemo, useParam, useState, Fragment} from "./lib.js";
 
 /** What to say where nothing is to be shown: a title, what to do, perhaps a command. */
 export const Empty = ({title, children, command}) => html`<div class="empty"><p class="what">${title}</p>${children && html`<p>${children}</p>`}${command && html`<pre>${command}</pre>`}</div>`;
@@ -62,28 +62,21 @@ export function Picture({children, table, param = "as", label}) {
   return html`<div class="picture"><p class="switch"><button aria-pressed=${as === "table"} onClick=${() => set(as === "table" ? "picture" : "table")}>${as === "table" ? "As picture" : "As table"}<span class="unseen"> ${label}</span></button></p>${as === "table" ? table : children}</div>`;
 }
 
-/** A chart of series over time, by uPlot: series [{label, points: [[seconds, value]]}]. */
-export function Chart({series, label, height = 150}) {
-  const place = useRef(), chart = useRef();
-  const data = useMemo(() => {
-    const times = [...new Set(series.flatMap(s => s.points.map(p => p[0])))].sort((a, b) => a - b);
-    return [times, ...series.map(s => { const known = new Map(s.points); return times.map(t => known.get(t) ?? null); })];
-  }, [series]);
-  useEffect(() => {
-    let gone = false, watch, made;
-    import("./vendor/uplot.js").then(({default: Plot}) => {
-      if (gone) return;
-      const style = getComputedStyle(document.documentElement), colour = name => style.getPropertyValue(name).trim();
-      const axis = {stroke: colour("--dim"), grid: {stroke: colour("--grid"), width: 1}, ticks: {stroke: colour("--grid"), width: 1}, font: "11px system-ui", size: 46};
-      made = chart.current = new Plot({width: Math.max(200, place.current.clientWidth), height, legend: {show: false}, cursor: {show: false},
-        axes: [{...axis, size: 28}, axis], series: [{}, ...series.map((s, i) => ({label: s.label, stroke: colour(`--series${i}`), width: 2, dash: i ? [8 - 3 * i, 3] : undefined, points: {show: false}}))]}, data, place.current);
-      watch = new ResizeObserver(() => place.current && made.setSize({width: Math.max(200, place.current.clientWidth), height}));
-      watch.observe(place.current);
-    });
-    return () => { gone = true; watch?.disconnect(); chart.current?.destroy(); chart.current = null; };
-  }, [series.length]);
-  useLayoutEffect(() => { chart.current?.setData(data); }, [data]);
-  return html`<figure class="chart h${height}" aria-label=${label}><div ref=${place}></div><figcaption>${series.map((s, i) => html`<span class="key s${i}">${s.label}${s.points.length ? ` ${s.show(s.points.at(-1)[1])}` : ""}</span>`)}</figcaption></figure>`;
+const nice = most => { const ten = 10 ** Math.floor(Math.log10(most || 1)); return [1, 2, 5, 10].find(n => n * ten >= most) * ten; };
+/** A chart of series over the last minutes: series [{label, points: [[seconds, value]], show: value => text}]. */
+export function Chart({series, label, minutes = 10}) {
+  const all = series.flatMap(s => s.points), end = Math.max(...all.map(p => p[0]), 0), most = nice(Math.max(...all.map(p => p[1]), 1));
+  const W = 600, H = 140, x = t => 40 + (W - 44) * (1 - (end - t) / (60 * minutes)), y = v => 6 + (H - 26) * (1 - v / most);
+  const line = points => points.filter(p => p[0] > end - 60 * minutes).map((p, i) => `${i ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(p[1]).toFixed(1)}`).join("");
+  return html`<figure class="chart"><svg viewBox="0 0 ${W} ${H}" role="img" aria-label=${label}>${[0, 0.5, 1].map(part => html`<path class="grid" d="M40 ${y(part * most)}H${W - 4}"/><text class="axis end" x="36" y=${y(part * most) + 4}>${count(part * most)}</text>`)}
+    ${[0, 0.5, 1].map(part => html`<text class="axis ${part === 1 ? "" : part ? "mid" : "end"}" x=${x(end - part * 60 * minutes)} y=${H - 4}>${part ? `${part * minutes} min ago` : "now"}</text>`)}
+    ${series.map((s, i) => html`<path class="series s${i}" d=${line(s.points)}/>`)}</svg><figcaption>${series.map((s, i) => html`<span class="key s${i}">${s.label}${s.points.length ? ` ${s.show(s.points.at(-1)[1])}` : ""}</span>`)}</figcaption></figure>`;
+}
+
+/** Bars over time: bars [[label, number]]. */
+export function Bars({bars, label}) {
+  const most = Math.max(...bars.map(b => b[1]), 1), w = 600 / bars.length;
+  return html`<svg class="bars" viewBox="0 0 600 74" preserveAspectRatio="none" role="img" aria-label=${label}><path class="grid" d="M0 72H600"/>${bars.map(([name, n], i) => n ? html`<rect x=${i * w + 0.5} y=${72 - 68 * n / most} width=${Math.max(1, w - 1)} height=${68 * n / most}><title>${name}: ${count(n)}</title></rect>` : null)}</svg>`;
 }
 
 /** A number with its name and unit. */

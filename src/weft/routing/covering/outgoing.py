@@ -37,6 +37,9 @@ _SEARCHES = 5  # a search gets this fraction of the steps of an operation; an ad
 class LinkCovers:
     """The forests of all links. `tell` and `withdraw` are called for every node that becomes a root, or stops being
     one.
+
+    With `every`, a node is placed below all roots that cover it, not only below the first that is found (a poset,
+    thesis 4.2): when one of them is removed, the node still has a witness and is not searched for again.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class LinkCovers:
         schema: Schema | None,
         tell: Callable[[TableInterface[Any, Any], CoverNode], None],
         withdraw: Callable[[TableInterface[Any, Any], CoverNode], None],
+        every: bool = False,
     ) -> None:
+        self._every = every
         self.extents = Extents(schema)
         self.nodes: PagedDict[int, CoverNode] = PagedDict()
         self._by_key: SplitDict[Hashable, CoverNode] = SplitDict()
@@ -162,8 +167,8 @@ class LinkCovers:
     def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
         """Find witnesses; returns the links for which there is none."""
         index, nodes = self._root_index.index, self._root_index.nodes
-        rows = index.around_tagged(spans, exact, tag_of(mask))
-        compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
+        rows = (index.around(spans, exact) or []) if self._every else index.around_tagged(spans, exact, tag_of(mask))
+        compared, budget, left = 0, Budget(LIMITS.steps // _SEARCHES), mask
         for row in reversed(rows):  # a row that certainly suffices comes last
             witness = nodes[row]
             some = witness.told & ~witness.leaving & mask
@@ -174,10 +179,12 @@ class LinkCovers:
                 if compared > _MOST_COMPARED or not self._root_index.covers(witness, node, budget):
                     continue
             hang(witness, node, some)
-            mask &= ~some
+            left &= ~some
+            if not self._every:
+                mask = left
             if not mask:
                 break
-        return mask
+        return left
 
     def _gather(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> Job:
         """Place the roots that a new root covers below it. Until then, they are told as well."""
@@ -276,7 +283,7 @@ class LinkCovers:
                     yield from self._raise_children(child, node, ghostly)  # the child itself is visited again
                 elif mask:
                     unhang(node, child, mask)
-                    gathering = self._place(child, wanted)
+                    gathering = self._place(child, wanted & ~child.hung & ~child.told)
                     self._clean(child)
                     yield from gathering
                     yield

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
+from weft.routing.covering.incoming import BudgetMatcher
 from weft.routing.covering.outgoing import LinkCovers
 from weft.routing.covering.structure import CoverNode
 from weft.routing.filter_table import FilterTable
 from weft.routing.interface import K, TableInterface
 from weft.routing.jobs import Job
 from weft.routing.routed_filter import RoutedFilter
-from weft.routing.table import Item, Link, Placed, Source, WantedItem
+from weft.routing.table import Exactness, Item, Link, Placed, Source, WantedItem
 
 
 class CoveredTable(FilterTable[K, CoverNode]):
@@ -24,9 +25,9 @@ class CoveredTable(FilterTable[K, CoverNode]):
     withdrawn.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, structure: Literal["forest", "poset"] = "forest", **options: Any) -> None:
         super().__init__(*args, **options)
-        self.covers = LinkCovers(self.schema, self.rooted, self.unrooted)
+        self.covers = LinkCovers(self.schema, self.rooted, self.unrooted, every=structure == "poset")
 
     @abstractmethod
     def rooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
@@ -95,6 +96,8 @@ class CoveredTable(FilterTable[K, CoverNode]):
 class CoveringTable(CoveredTable[CoverNode]):
     """The table for covering. A key is a filter by its canonical form.
 
+    With `tests`, an event is compared with at most so many filters; then all other links count as interested.
+
     >>> from weft import parse
     >>> from weft.index.base import SubId
     >>> from weft.routing import Link
@@ -108,6 +111,22 @@ class CoveringTable(CoveredTable[CoverNode]):
     """
 
     model = "covering"
+
+    def __init__(self, *args: Any, tests: int = 0, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._budget = BudgetMatcher(tests, self.schema) if tests else None
+        if self._budget is not None:
+            self._matcher = self._budget  # type: ignore[assignment] # the same calls
+
+    @property
+    def exactness(self) -> Exactness:
+        """Exact, unless the tests of an event are bounded."""
+        return Exactness.EXACT if self._budget is None else Exactness.WIDER
+
+    @property
+    def assumed(self) -> int:
+        """The events whose tests were used up, so that links were assumed to want them."""
+        return 0 if self._budget is None else self._budget.assumed
 
     def rooted(self, interface: TableInterface[CoverNode, CoverNode], node: CoverNode) -> None:
         """Tell the node unchanged."""

@@ -9,7 +9,7 @@ links with equal forwards sets (8.4) do depend on it, and tables that share them
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from weft.algebra.box import NormalForm
@@ -20,6 +20,7 @@ from weft.merging import FilterMerging, MergeBudget
 from weft.merging.merge_parts import MergeChange, MergeItem
 from weft.merging.mergeability import Merged
 from weft.merging.merged_set import MergedSet
+from weft.model.change import Change
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.filter_relation import Boxed, FilterRelation
@@ -88,21 +89,23 @@ _MOST_RECENT = 100_000  # value sets of the filters that are remembered
 
 
 class MergedTold:
-    """The nodes that a link must know, and the items that it is told instead."""
+    """The nodes that a link must know, and the items that it is told instead. Nodes merge within their group."""
 
     def __init__(self, relation: SharedForms, budget: MergeBudget | None, lazy: bool, items: ItemCodec) -> None:
-        merging = SendableMerging(relation.schema, budget, items)
+        self._merging = SendableMerging(relation.schema, budget, items)
         self._relation = relation
-        self.merged: MergedSet[Any] = MergedSet(relation, merging, math.inf if lazy else 0.0)
-        self._add: dict[CoverNode, None] = {}
+        self._patience = math.inf if lazy else 0.0
+        self._merged: dict[Hashable, MergedSet[Any]] = {}
+        self._groups: dict[CoverNode, Hashable] = {}  # a node stays in its group as long as it is told
+        self._add: dict[CoverNode, Hashable] = {}
         self._drop: dict[CoverNode, None] = {}
 
-    def add(self, node: CoverNode) -> None:
+    def add(self, node: CoverNode, group: Hashable = None) -> None:
         """Add a node that the link must know, with the next update."""
         if node in self._drop:
             del self._drop[node]
         else:
-            self._add[node] = None
+            self._add[node] = group
 
     def discard(self, node: CoverNode) -> None:
         """Remove a node that the link no longer needs to know, with the next update."""
@@ -116,18 +119,57 @@ class MergedTold:
         for node in self._add:
             if node.form is not None:
                 self._relation.make(node.item, node.form)
-        change = self.merged.change([(node, node.item) for node in self._add], self._drop)
+        changed: dict[Hashable, tuple[list[CoverNode], list[CoverNode]]] = {}
+        for node, group in self._add.items():
+            self._groups[node] = group
+            changed.setdefault(group, ([], []))[0].append(node)
+        for node in self._drop:
+            changed.setdefault(self._groups.pop(node), ([], []))[1].append(node)
         self._add, self._drop = {}, {}
-        return change
+        changes = []
+        for group, (add, drop) in changed.items():
+            merged = self._merged.get(group)
+            if merged is None:
+                merged = self._merged[group] = MergedSet(self._relation, self._merging, self._patience)
+            changes.append(merged.change([(node, node.item) for node in add], drop))
+            if not merged:
+                del self._merged[group]
+        return _joined(changes)
 
     def tidy(self) -> MergeChange[Any]:
         """Merge again what lost parts."""
-        return self.merged.tidy(everything=True)
+        tidied = _joined([merged.tidy(everything=True) for merged in self._merged.values()])
+        self._merged = {group: merged for group, merged in self._merged.items() if merged}
+        return tidied
 
     @property
     def changed(self) -> bool:
         """Whether there is something to merge."""
         return bool(self._add or self._drop)
+
+    @property
+    def filters(self) -> int:
+        """The number of nodes in mergers."""
+        return sum(merged.filters for merged in self._merged.values())
+
+    def __contains__(self, node: CoverNode) -> bool:
+        return node in self._groups and node in self._merged[self._groups[node]]
+
+    def __iter__(self) -> Iterator[MergedItem]:
+        return (item for merged in self._merged.values() for item in merged)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        for merged in self._merged.values():
+            merged.check()
+
+
+def _joined(changes: Sequence[MergeChange[Any]]) -> MergeChange[Any]:
+    """Changes of several sets as one."""
+    if len(changes) == 1:
+        return changes[0]
+    drop = tuple(item for change in changes for item in change.drop)
+    return Change(drop, tuple(item for change in changes for item in change.add))
 
 
 def told_item(item: MergedItem) -> Filter | NormalForm:

@@ -7,9 +7,9 @@ Local subscriptions can be merged beforehand (`MergedLocal`, Figure 8.2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from weft.merging import MergeBudget
 from weft.merging.merge_parts import MergeChange
@@ -20,6 +20,7 @@ from weft.routing.jobs import Job
 from weft.routing.merging.outgoing import MergedItem, MergedTold, SharedForms, told_item
 from weft.routing.table import About, Exactness, Item
 
+MergeScope = Literal["root-set", "local", "aggregate"]
 MergedInterface = TableInterface[MergedItem, CoverNode]
 
 
@@ -27,7 +28,8 @@ class MergingTable(CoveredTable[MergedItem]):
     """The table for merging. A key is what is told: a filter or a merger.
 
     `budget` allows imperfect mergers, under a schema with bounds. A `lazy` table keeps a merger that lost a part until
-    `step` finds nothing else to do: fewer updates, but more unwanted events in the meantime.
+    `step` finds nothing else to do: fewer updates, but more unwanted events in the meantime. `scope` says what may be
+    merged with each other: everything that a link is told, what one source wants, or what the same sources want.
 
     >>> from weft import to_filter, parse
     >>> from weft.routing import Link
@@ -40,8 +42,16 @@ class MergingTable(CoveredTable[MergedItem]):
 
     model = "merging"
 
-    def __init__(self, *args: Any, budget: MergeBudget | None = None, lazy: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        budget: MergeBudget | None = None,
+        lazy: bool = False,
+        scope: MergeScope = "root-set",
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        self.scope = scope
         self.budget = budget
         self.lazy = lazy
         self.outgoing: dict[MergedInterface, MergedTold] = {}
@@ -63,7 +73,17 @@ class MergingTable(CoveredTable[MergedItem]):
 
     def rooted(self, interface: MergedInterface, node: CoverNode) -> None:
         """Merge the node with others."""
-        self.outgoing[interface].add(node)
+        self.outgoing[interface].add(node, self._group(interface, node))
+
+    def _group(self, interface: MergedInterface, node: CoverNode) -> Hashable:
+        """What the node merges with: everything, what has the same source, or the same sources (thesis 8.3, 8.4).
+
+        The link itself does not count as a source: what it is told must not depend on what it wants (law 5).
+        """
+        if self.scope == "root-set":
+            return None
+        sources = frozenset(source for source in node.holders if source is not interface)
+        return sources if len(sources) == 1 or self.scope == "aggregate" else node
 
     def unrooted(self, interface: MergedInterface, node: CoverNode) -> None:
         """Remove the node, and mergers with it."""
@@ -103,8 +123,8 @@ class MergingTable(CoveredTable[MergedItem]):
         super().check()
         assert set(self.outgoing) == set(self.listening())
         for interface, told in self.outgoing.items():
-            told.merged.check()
+            told.check()
             assert not told.changed, "something was not merged"
-            assert all(node in told.merged for node in self.covers.roots(interface)), "a root is not in a merger"
-            assert told.merged.filters == sum(1 for _ in self.covers.roots(interface))
-            assert set(interface.ledger.ids) == {*told.merged}, f"{interface.link} knows other items than it should"
+            assert all(node in told for node in self.covers.roots(interface)), "a root is not in a merger"
+            assert told.filters == sum(1 for _ in self.covers.roots(interface))
+            assert set(interface.ledger.ids) == {*told}, f"{interface.link} knows other items than it should"

@@ -46,9 +46,15 @@ class NegativeTable(FilterTable[RoutedFilter, RoutedFilter]):
     model = "negative"
 
     def __init__(
-        self, *args: Any, limit: Limit | None = None, space: Mapping[str, Any] | None = None, **options: Any
+        self,
+        *args: Any,
+        limit: Limit | None = None,
+        space: Mapping[str, Any] | None = None,
+        rebuild: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        self._rebuild = rebuild
         self.limit = limit
         self.spaces: dict[FilterInterface, NegativeSpace[RoutedFilter]] = {}
         self._options = {"shared": SharedFilters(), **(space or {})}
@@ -113,6 +119,8 @@ class NegativeTable(FilterTable[RoutedFilter, RoutedFilter]):
         """Rebuild at least one of the spaces that have changed; boxes are coalesced as far as the budget then
         allows.
         """
+        if not self._rebuild:
+            return
         for number, interface in enumerate([*self._untidy]):
             space = self.spaces[interface]
             if number and budget < len(space):

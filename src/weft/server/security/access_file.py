@@ -22,6 +22,7 @@ from msgspec import Meta
 from weft.broker.personal_rules import ME
 from weft.broker.rules import NOTHING, Grant, Right, Rights, Rules
 from weft.errors import OptionError, WeftError
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.regular_file import read_regular
 from weft.model.schema import Schema
 
@@ -48,16 +49,21 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: tuple[_Rule, ...] = ()
 
 
-def read_access(file: Path, schema: Schema | None = None) -> Rules:
+def read_access(file: Path, schema: Schema | None = None, predicates: Predicates = NO_PREDICATES) -> Rules:
     """The rules of a file. Raises OptionError."""
     try:
         text = read_regular(file, _MOST_BYTES)
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}") from error
-    return parse_access(text, str(file), schema)
+    return parse_access(text, str(file), schema, predicates)
 
 
-def parse_access(text: bytes, name: str = "the access rules", schema: Schema | None = None) -> Rules:
+def parse_access(
+    text: bytes,
+    name: str = "the access rules",
+    schema: Schema | None = None,
+    predicates: Predicates = NO_PREDICATES,
+) -> Rules:
     """The rules of a text. Raises OptionError."""
     try:
         whole = msgspec.toml.decode(text, type=_File)
@@ -66,20 +72,20 @@ def parse_access(text: bytes, name: str = "the access rules", schema: Schema | N
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise OptionError(f"{name} is not valid TOML: {error}") from None
     for number, rule in enumerate(whole.rule, 1):
-        _check(rule, f"{name}: rule {number}", schema)
+        _check(rule, f"{name}: rule {number}", schema, predicates)
     allowed = [(_listed(rule.principals, whole.groups), _rights(rule)) for rule in whole.rule]
     everybody = _union(NOTHING, (rights for principals, rights in allowed if EVERYBODY in principals))
     named = sorted({each for principals, _ in allowed for each in principals} - {EVERYBODY})
     rights = {name: _union(everybody, (own for principals, own in allowed if name in principals)) for name in named}
-    return Rules(rights, default=everybody, schema=schema)
+    return Rules(rights, default=everybody, schema=schema, predicates=predicates)
 
 
-def _check(rule: _Rule, place: str, schema: Schema | None) -> None:
+def _check(rule: _Rule, place: str, schema: Schema | None, predicates: Predicates) -> None:
     """Raise OptionError for a filter that cannot be used."""
     for field in ("subscribe", "publish"):
         for text in _texts(getattr(rule, field)) or ():
             try:
-                Grant(Rights(subscribe=(text,)), schema)
+                Grant(Rights(subscribe=(text,)), schema, predicates)
             except WeftError as error:
                 hint = f"; {ME} stands inside a string or a quoted name" if ME in text else ""
                 raise OptionError(f"{place}: {field}: {error}{hint}") from None

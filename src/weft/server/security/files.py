@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from weft.broker.rules import Rules
 from weft.errors import WeftError
+from weft.language.predicate_modules import filter_predicates
 from weft.model.schema import Schema
 from weft.server.clock import clock
 from weft.server.config import BrokerConfig
@@ -78,12 +79,14 @@ class Security:
         tokens = None
         if auth.keys is not None:
             self._keys = WatchedFile(auth.keys, read_keys, lines)
-            policy = TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.longest, auth.single_use)
+            policy = TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.max_lifetime, auth.single_use)
             tokens = Tokens(self._keys.value, policy, since=clock().utc)
         if config.access.rules is not None:
-            self._access = WatchedFile(config.access.rules, partial(read_access, schema=schema), lines)
+            known = filter_predicates(config.predicates, config.taxonomy)
+            read = partial(read_access, schema=schema, predicates=known)
+            self._access = WatchedFile(config.access.rules, read, lines)
         if tokens is not None or auth.certificates != "off":
-            limits = LoginLimits(auth.attempts, auth.first_wait, auth.longest_wait)
+            limits = LoginLimits(auth.attempts, auth.first_wait, auth.max_wait)
             kind = None if auth.certificates == "off" else auth.certificates
             self.authenticator = Authenticator(tokens, kind, limits, lines)
 

@@ -1,4 +1,4 @@
-"""`weft interest compare`: tables for people, JSON for machines, any file, bad rows, failures as sentences."""
+"""`weft models compare`: tables for people, JSON for machines, any file, bad rows, failures as sentences."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def files(tmp_path):
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["interest", "compare", *arguments], input=stdin)
+    return CliRunner().invoke(app, ["models", "compare", *arguments], input=stdin)
 
 
 def answer(*arguments: str, stdin: str | None = None):

@@ -1,4 +1,4 @@
-"""`weft interest`: routing models on a user's own data."""
+"""`weft models`: routing models, their options, and how they do on a user's own data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
-from weft.errors import FilterError, WeftError
+from weft.errors import FilterError, OptionError, WeftError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,18 +24,80 @@ if TYPE_CHECKING:
     from weft.models.figures import ModelFigures
     from weft.models.recommendation import Recommendation
 
-interest = typer.Typer(no_args_is_help=True)
+models = typer.Typer()
+interest = typer.Typer(no_args_is_help=True)  # the former name
 
 _SAID = 5  # of what cannot be used
 _SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 80.0
 
 
+@models.callback(invoke_without_command=True)
+def list_models(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the routing models, and compare them on your own data."""
+    from weft.routing.options import OPTIONS
+    from weft.routing.registry import MODELS
+    from weft.tables import plain_table
+
+    if context.invoked_subcommand is not None:
+        return
+    having = {name: [option for option, each in OPTIONS.items() if name in each.models] for name in MODELS}
+    if as_json:
+        emit({name: {"summary": entry.summary, "options": having[name]} for name, entry in MODELS.items()})
+        return
+    table = plain_table("models")
+    for heading in ("model", "what it does", "options"):
+        table.add_column(heading, no_wrap=heading == "model")
+    for name, entry in MODELS.items():
+        table.add_row(name, entry.summary, ", ".join(having[name]))
+    console().print(table)
+    say("\n`weft models options NAME` explains the options of a model, which are set in [model] of a broker's settings")
+
+
+@models.command("options")
+def show_options(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Only the options of this model.", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the options of routing models: their defaults, the papers, and when to change them.
+
+    \b
+    Example:
+      $ weft models options mics
+    """
+    from weft.routing.options import OPTIONS, ModelOptions
+    from weft.routing.registry import MODELS
+    from weft.tables import plain_table
+
+    if model and model not in MODELS:
+        raise typer.BadParameter(f"there is no model {model!r}: choose one of {', '.join(MODELS)}")
+    chosen = {name: option for name, option in OPTIONS.items() if not model or model in option.models}
+    defaults = ModelOptions()
+    if as_json:
+        emit({name: {**each._asdict(), "default": getattr(defaults, name)} for name, each in chosen.items()})
+        return
+    if not chosen:
+        say(f"the model {model} has no options")
+        return
+    table = plain_table("options, in [model] of the settings of a broker")
+    for heading in ("option", "default", "what it does", "change it when", "from"):
+        table.add_column(heading, no_wrap=heading in ("option", "default"))
+    for name, each in chosen.items():
+        default = getattr(defaults, name)
+        shown = str(default).lower() if isinstance(default, bool) else "-" if default == () else str(default)
+        table.add_row(name, shown, each.summary, each.when, each.paper)
+    console().print(table)
+
+
 @interest.callback()
-def models() -> None:
-    """Compare routing models on your own data."""
+def former_name() -> None:
+    """The former name of `weft models`."""
+    say_notes(["`weft interest` is now `weft models`; the old name will go"])
 
 
 @interest.command()
+@models.command()
 def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     subscriptions: Annotated[
         str,
@@ -54,9 +116,14 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ],
-    models: Annotated[
+    only: Annotated[
         str,
-        typer.Option("--models", metavar="A,B", help="Compare only these models. Default: all.", show_default=False),
+        typer.Option(
+            "--models",
+            metavar="A,B",
+            help="Compare only these models. A model may have options: merging:lazy=true:scope=local. Default: all.",
+            show_default=False,
+        ),
     ] = "",
     sample: Annotated[
         int, typer.Option("--sample", metavar="N", min=0, help="Sample N subscriptions; 0 takes all.")
@@ -108,22 +175,24 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
 
     \b
     Example:
-      $ weft interest compare alerts.csv happened.parquet
-      $ weft interest compare alerts.txt happened.jsonl --models covering,mics --sample 0
+      $ weft models compare alerts.csv happened.parquet
+      $ weft models compare alerts.txt happened.jsonl --models covering,mics --sample 0
+      $ weft models compare alerts.txt happened.jsonl --models mics,mics:gap=8,merging:lazy=true
     """
     import numpy as np
 
     from weft.cli.event_files import read_events
     from weft.cli.input_files import standard_input
-    from weft.models.candidates import CANDIDATES
+    from weft.models.candidates import CANDIDATES, candidate
     from weft.models.evidence import Data
     from weft.models.evidence import compare as compared
     from weft.models.recommendation import recommend
 
-    chosen = [name.strip() for name in models.split(",")] if models else list(CANDIDATES)
-    for name in chosen:
-        if name not in CANDIDATES:
-            raise typer.BadParameter(f"there is no model {name!r}: choose one of {', '.join(CANDIDATES)}")
+    chosen = [name.strip() for name in only.split(",")] if only else list(CANDIDATES)
+    try:
+        candidates = {name: candidate(name) for name in sorted(chosen, key=_simplest_first)}
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from None
     if subscriptions == events == "-":
         raise typer.BadParameter("only one of the subscriptions and the events can be standard input")
     rng, declared = np.random.default_rng(seed), read_schema(schema)
@@ -136,7 +205,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
         if strict:
             _be_strict(wanted.refused, happened.refused)
         data = Data.of(wanted.filters, happened.events, known, seed)
-        found = compared(data, chosen, cells=cells, patience=patience, progress=progress)
+        found = compared(data, chosen, cells=cells, patience=patience, progress=progress, candidates=candidates)
     advice = recommend(found.figures) if found.figures else None
     notes = _notes(wanted, happened, declared) + _unseen(data, chosen)
     if as_json:
@@ -148,6 +217,14 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
         _say_refused("event", [f"{each.place}: {said(each.error)}" for each in happened.refused])
     if advice is None:
         raise typer.Exit(1)
+
+
+def _simplest_first(name: str) -> tuple[int, str]:
+    """The place of a model among those that are compared; models with options come after the others."""
+    from weft.models.candidates import CANDIDATES
+
+    known = [*CANDIDATES]
+    return (known.index(name), "") if name in known else (len(known), name)
 
 
 # -- what a user gives -------------------------------------------------------------------------------
@@ -210,7 +287,7 @@ def _notes(wanted: _Wanted, happened: EventFile, declared: Schema | None) -> lis
 def _unseen(data: Data, models: Sequence[str]) -> list[str]:
     from weft.models.candidates import ON_GRIDS, TableTerms
 
-    models = [name for name in models if name in ON_GRIDS]
+    models = [name for name in models if name.partition(":")[0] in ON_GRIDS]
     unseen = ", ".join(map(repr, TableTerms.of(data.schema, data.filters).unseen))
     if not models or not unseen:
         return []

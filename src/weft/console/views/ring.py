@@ -1,0 +1,92 @@
+"""A recorded ring: nodes on a circle, what each stores, whom it knows, and the groups of topics."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from weft.console.views.runs import opened
+from weft.errors import OptionError
+from weft.recording import RunState
+
+_ITEMS = 300
+
+
+class RingPageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the page shows of a recorded ring."""
+
+    run: str
+    step: Annotated[int, Meta(ge=0)] | None = None
+    node: str = ""  # whose fingers and records are shown
+    topic: str = ""  # whose group is marked
+
+
+def ring_view(folder: str, request: RingPageRequest) -> dict[str, Any]:
+    """The ring of a recording after a step. Raises OptionError if the recording is not of a ring."""
+    recording = opened(folder, request.run).recording
+    if recording.meta.get("kind") != "ring":
+        raise OptionError(f"{request.run} is not the recording of a ring; record one with weft sim ring --record")
+    number = recording.size if request.step is None else min(request.step, recording.size)
+    state = recording.state(number)
+    size = int(recording.meta["space"])
+    nodes = [_node(state, name, place, size) for name, place in sorted(state.streams.items(), key=lambda e: e[1])]
+    _share(nodes, size)
+    chosen = next((each for each in nodes if each["name"] == request.node), None)
+    topics = sorted({topic for each in nodes for topic in each["topics"]})
+    return {
+        "run": request.run,
+        "step": number,
+        "steps": recording.size,
+        "space": size,
+        "title": recording.meta.get("topology", ""),
+        "design": recording.meta.get("protocol", ""),
+        "nodes": [{key: value for key, value in each.items() if key != "records"} for each in nodes],
+        "topics": topics,
+        "chosen": chosen,
+        **loads([each["load"] for each in nodes if each["state"] != "down"]),
+    }
+
+
+def _node(state: RunState, name: str, place: int, size: int) -> dict[str, Any]:
+    def table(what: str) -> dict[int, str]:
+        return state.tables.get(f"0/{name}/{what}", {})
+
+    turn = place / size
+    records = table("records/subscriptions")
+    return {
+        "name": name,
+        "id": place,
+        "at": (round(500 + 440 * math.sin(math.tau * turn), 1), round(500 - 440 * math.cos(math.tau * turn), 1)),
+        "state": state.states.get(name, "serving"),
+        "load": len(records),
+        "fingers": sorted(set(table("fingers/ring").values())),
+        "successors": list(table("successors/ring").values()),
+        "topics": sorted(table("groups/ring").values()),
+        "records": [{"number": number, "record": text} for number, text in list(records.items())[:_ITEMS]],
+    }
+
+
+def _share(nodes: list[dict[str, Any]], size: int) -> None:
+    """The part of the circle that each node answers for: from the one before it."""
+    serving = [each for each in nodes if each["state"] != "down"]
+    for before, each in zip([*serving[-1:], *serving], serving, strict=False):
+        each["share"] = 1.0 if len(serving) == 1 else ((each["id"] - before["id"]) % size) / size
+        each["after"] = before["id"]
+    for each in nodes:
+        each.setdefault("share", 0.0)
+
+
+def loads(found: list[int]) -> dict[str, Any]:
+    """How evenly subscriptions are spread: the largest load, the mean, and the Gini coefficient."""
+    total, count = sum(found), len(found)
+    if not total:
+        return {"largest": 0, "mean": 0.0, "gini": 0.0}
+    weighted = sum(rank * load for rank, load in enumerate(sorted(found), 1))
+    return {
+        "largest": max(found),
+        "mean": total / count,
+        "gini": 2 * weighted / (count * total) - (count + 1) / count,
+    }

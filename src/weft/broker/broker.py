@@ -502,7 +502,7 @@ class Core:
         while True:
             if journal.write.attributes or journal.write.transient:
                 self._ingest.match(now)  # 1
-            self._show_profiles(now)  # 1
+            self._show_profiles(now)
             while queues.serve_now or delivery.too_slow:
                 self._serve(now)  # 2
                 self._close_slow(now)  # 3

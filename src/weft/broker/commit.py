@@ -34,7 +34,7 @@ from weft.broker.moves.arrivals import corrected_step
 from weft.broker.moves.moves import Moves
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
-from weft.broker.profiles.home import HomeProfiles, ProfileRemoved, ProfileStored
+from weft.broker.profiles.home import HomeProfiles
 from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.operations import Operations
 from weft.broker.queue import Queue
@@ -267,7 +267,7 @@ class Commit:
                 self._query(value)
                 self._completion.accepted(value.announcement)
                 self._consume(value)
-            case ProfileStored() | ProfileRemoved():
+            case after_commit.ProfileStored() | after_commit.ProfileRemoved():
                 self._homes.stored(value)
             case after_commit.FilterReplaced() | after_commit.AdvertAdded():
                 self._answer(value.connection, value.accepted)
@@ -325,9 +325,9 @@ class Commit:
                 self._advertisements.undo_advertise(value, reason)
             case after_commit.AdvertRemoved():
                 self._advertisements.undo_unadvertise(value, reason)
-            case ProfileStored():
+            case after_commit.ProfileStored():
                 self._homes.undo_publish(value, reason)
-            case ProfileRemoved():
+            case after_commit.ProfileRemoved():
                 self._homes.undo_withdraw(value, reason)
             case after_commit.Revocations():
                 self._revocation.undo(value, now)

@@ -9,6 +9,7 @@ import typer
 
 from weft.cli.arguments import read_age
 from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.questions import At
 from weft.cli.shell import AsJson, Commands, console, emit, say
 
 if TYPE_CHECKING:
@@ -21,11 +22,7 @@ profiles = typer.Typer(cls=Commands, no_args_is_help=True)
 PUBLISHER = "weft-pub"  # the session of profiles that the command line publishes without --name
 _MOST = 1_000  # rows that are shown unless more are asked for
 
-At = Annotated[
-    str,
-    typer.Option("--at", metavar="NAME", help="Ask another broker of the network, by its name.", show_default=False),
-]
-Publisher = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the publisher.")]
+PublisherName = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the publisher.")]
 
 
 def publish_region(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -89,7 +86,7 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
 @profiles.command()
 def withdraw(  # noqa: PLR0913, PLR0917 - a command has its options
     profile_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the profile.", show_default=False)],
-    name: Publisher = PUBLISHER,
+    name: PublisherName = PUBLISHER,
     brokers: BrokerArguments = None,
     token_file: TokenFile = None,
     authority: Authority = None,

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.algebra.relate import as_form
+from weft.broker.after_commit import ProfileRemoved, ProfileStored
 from weft.broker.effects import Now
 from weft.broker.limits import RefusalError
 from weft.broker.links.links import Links
@@ -29,24 +30,6 @@ if TYPE_CHECKING:
 
 _MOST_DURATION = 366 * 86_400 * 1_000_000  # microseconds
 HomeKey = tuple[SessionId, str]  # a session and its id of a profile
-
-
-class ProfileStored(NamedTuple):
-    """A profile is published once it is stored; without a row it was before, and its client asks again."""
-
-    connection: Connection
-    row: ProfileRow | None
-    before: ProfileRow | None
-    answer: ProfilePublished
-
-
-class ProfileRemoved(NamedTuple):
-    """A profile is withdrawn once that is stored."""
-
-    connection: Connection
-    row: ProfileRow
-    number: int
-    accepted: Accepted
 
 
 class _Home(NamedTuple):

@@ -420,7 +420,8 @@ class Client:
         >>> asyncio.run(main())
         ('appeared', 'storm', 'wind')
         """
-        return published(id, await self._engine.request(publish_message(id, region, duration, payload)))
+        message = publish_message(id, region, duration, payload, self._engine.request_token())
+        return published(id, await self._engine.request(message))
 
     async def withdraw_profile(self, id: str) -> bool:
         """End a profile of this client before its time. Returns whether there was one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -16,7 +15,6 @@ from weft.protocol.messages import ProfilePublished, PublishProfile
 
 ATTRIBUTE = "weft.profile."  # how the names of a notice's attributes begin
 ProfileChange = Literal["appeared", "changed", "ended"]
-_tokens = random.SystemRandom()
 
 
 class PublishedProfile(NamedTuple):
@@ -60,16 +58,16 @@ def profile_notice(attributes: Mapping[str, Any]) -> ProfileNotice | None:
 
 
 def publish_message(
-    id: str, region: AnyFilter, duration: float | timedelta, payload: Any
+    id: str, region: AnyFilter, duration: float | timedelta, payload: Any, token: int
 ) -> Callable[[int], PublishProfile]:
-    """The request that publishes a profile, by its number. Raises FilterError, EventError or OptionError."""
+    """The request that publishes a profile, by its number; no other has this token. Raises FilterError, EventError or OptionError."""
     if not isinstance(id, str) or not id:
         raise OptionError(f"the id of a profile is a string that is not empty, not {id!r}")
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
         raise OptionError(f"duration is how long the profile lasts, in seconds above 0, not {duration!r}")
     text, body = filter_text(region), outgoing({}, payload).payload
-    micros, token = max(1, round(seconds * 1e6)), _tokens.getrandbits(62) + 1
+    micros = max(1, round(seconds * 1e6))
     return lambda number: PublishProfile(number, id, text, micros, body, token)
 
 

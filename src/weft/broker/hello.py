@@ -195,9 +195,10 @@ class ClientConnections:
         connection.window_bytes = max(1, min(message.window_bytes, limits.window_bytes))
         if limits.idle:
             self._timers.add(now.monotonic + limits.idle, lambda later: self._check_silence(connection, later))
-        resumed = session is not None
+        resumed = session is not None and not session.is_anew
         if session is None:
             session = sessions.add(message.session, principal)
+        session.is_anew = False
         before = session.epoch
         if session.connection is not None:
             self._counts["taken over"] += 1
@@ -262,7 +263,7 @@ class ClientConnections:
         comes = session.arrival is not None and session.connection is None  # it has the epoch of its client already
         if message.epoch and message.epoch <= session.epoch - comes:
             raise AccessError(f"connection epoch {message.epoch} is not above {session.epoch}, the last one")
-        if message.pub_epoch and message.pub_epoch < session.pub_epoch:
+        if message.pub_epoch and message.pub_epoch < session.pub_epoch and not comes:  # it went on at the old broker
             raise AccessError(f"publisher epoch {message.pub_epoch} is below {session.pub_epoch}, the last one")
 
     def _welcome(self, version: int, session: Session, resumed: bool) -> Welcome:

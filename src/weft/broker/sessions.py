@@ -85,6 +85,7 @@ class Session:
         self.asked: AskedMove | None = None  # another broker was told what it is
         self.cutting: Departure | None = None  # it is given up as soon as that is stored
         self.forgetting = False  # its client has asked for its end while it came
+        self.is_anew = False  # it has gone on without the broker that had it, and nothing is known of it here
         self.invited_to = ""  # the address of a broker that was invited to take it over
 
     def remember_end(self, number: SubNumber, reason: str) -> None:

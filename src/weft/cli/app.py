@@ -29,6 +29,7 @@ from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
 from weft.cli.questions import balance, relate, search, sessions, why
+from weft.cli.retune import retune
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, Commands
@@ -90,6 +91,7 @@ for command in (
     relate,
     pub,
     sub,
+    retune,
     match,
     stream,
     aggregate,

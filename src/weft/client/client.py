@@ -43,7 +43,7 @@ from weft.client.questions import (
 )
 from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
-from weft.errors import ClientClosedError, OptionError
+from weft.errors import ClientClosedError, OptionError, RequestError
 from weft.language.any_filter import AnyFilter
 from weft.model.rate import Rate, split_rate, with_rate
 from weft.protocol.addresses import Address
@@ -78,8 +78,10 @@ from weft.protocol.questions import (
     ItemDirection,
     ItemFacts,
     MoveSession,
+    OperationDone,
     OrderNode,
     OverlayList,
+    Retune,
     RulesReport,
     SessionFacts,
     SetBalance,
@@ -871,6 +873,51 @@ class Client:
         """
         text = None if filter is None else filter_text(filter)
         await self.ask(ChangeSubscription(session, SubNumber(number), text), broker=broker)
+
+    async def retune(self, space: str) -> str:
+        """Give the network another label space while it runs; needs the model dls, and the right `operate`.
+
+        `space` is what `LabelSpace.to_json` returns. The broker that begins re-tunings in the network is asked. Returns
+        what it says when that is stored. Raises AccessError, or RequestError while another re-tuning is in progress.
+
+        Cost: one round trip or two, and one commit.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         try:
+        ...             await client.retune("{}")
+        ...         except RequestError as error:
+        ...             return error.code
+        >>> asyncio.run(main())
+        'space'
+        """
+        try:
+            done = await self.ask(Retune(space))
+        except RequestError as error:
+            if error.code != "leader":
+                raise
+            done = await self.ask(Retune(space), broker=error.message.split()[0])
+        return expected(done.answer, OperationDone).text
+
+    async def label_space(self) -> str:
+        """The label space of the broker, as JSON. Needs the right `operate`. Raises AccessError or RequestError.
+
+        Cost: one round trip.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         try:
+        ...             await client.label_space()
+        ...         except RequestError as error:
+        ...             return str(error)
+        >>> asyncio.run(main())
+        'a table of covering has no label space; there is nothing to re-tune'
+        """
+        return expected((await self.ask(Retune())).answer, OperationDone).text
 
     @property
     def dead_letters(self) -> DeadLetterQueue:

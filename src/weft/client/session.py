@@ -910,7 +910,7 @@ class ClientSession:
         self.subscriptions = {number: state for number, state in self.subscriptions.items() if not state.ended}
         self._unsent_requests = sorted(self._requests)
         for advert in self.adverts.values():
-            advert.begin(kept=same)
+            advert.begin(kept=same and message.resumed)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
         if was_target:
             self._effects.append(MoveEnded(None))

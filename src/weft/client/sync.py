@@ -289,6 +289,8 @@ class SyncClient(_Blocking[Client]):
     set_balance = _blocking(Client.set_balance)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
+    retune = _blocking(Client.retune)
+    label_space = _blocking(Client.label_space)
 
     @property
     @_documented(Client.dead_letters)

@@ -159,6 +159,13 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
     filter: _Text | None = None  # None ends it
 
 
+class Retune(_Asked, frozen=True, tag="retune"):
+    """Give the network another label space, from the broker that begins re-tunings; without one, name the present."""
+
+    right: ClassVar[str] = "operate"
+    space: _Text = ""  # its parameters, as JSON
+
+
 class MoveSession(_Asked, frozen=True, tag="move"):
     """Let another broker of the network take a session over; its client is redirected."""
 
@@ -182,7 +189,7 @@ class SetBalance(_Asked, frozen=True, tag="set balance"):
 
 
 ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance
 NetworkQuestion = AskOverlay | AskSummary | AskReach | AskBalance
 AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 

@@ -7,6 +7,7 @@ breaks the protocol ends the session, and nothing else.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -24,7 +25,7 @@ from weft.broker.after_commit import (
 from weft.broker.completion import Completion, LearntFrame
 from weft.broker.effects import Now, Outbox, Timers
 from weft.broker.journal import Journal
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import ClientLimits, RefusalError
 from weft.broker.links.events import EventForwarding
 from weft.broker.links.handshake import AuthenticateLink, Reach, check_agreement
 from weft.broker.links.neighbour import TABLE_SETTINGS, LinkInput, Neighbour, PendingRows, stored_role
@@ -627,11 +628,32 @@ class Links:
             self.tell(self._table.attach(neighbour.peer, neighbour.role))
 
     def retune(self, space: LabelSpace) -> None:
-        """Change the label space of the network. Raises LocalProtocolError."""
-        if not isinstance(self._table, Tunable):
-            raise LocalProtocolError(f"a table of {self._table.model} has no label space; there is nothing to re-tune")
-        self.tell(self._table.retune(space))
+        """Change the label space of the network. Raises RefusalError or LocalProtocolError.
+
+        Only one broker begins, so that two spaces never meet: neighbours that change to different ones would refuse
+        each other for ever. It is the one with the smallest name of all that are linked, also while a link is down. A
+        broker that has not met a neighbour since it started does not know who that is, and refuses.
+        """
+        table = self._tunable()
+        for peer in self.neighbours:
+            if not self.reach.is_described(peer):
+                raise LocalProtocolError(f"{peer} has not been here since this broker started; re-tune when it is")
+        first = self.reach.first
+        if first != self.reach.name:
+            raise RefusalError("leader", f"{first} begins all re-tunings of this network; ask it, by --at {first}")
+        self.tell(table.retune(space))
         self._store_settings()
+
+    def label_space(self) -> str:
+        """The label space in use, as JSON. Raises LocalProtocolError."""
+        self._tunable()
+        settings: str = json.loads(self._table.settings)["space"]
+        return settings
+
+    def _tunable(self) -> Tunable:
+        if not isinstance(self._table, Tunable) or not self._table.codec.noted:
+            raise LocalProtocolError(f"a table of {self._table.model} has no label space; there is nothing to re-tune")
+        return self._table
 
     def _store_settings(self) -> None:
         """Store what the table needs after a restart besides its items, if it has changed.

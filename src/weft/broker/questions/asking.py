@@ -63,6 +63,7 @@ from weft.protocol.questions import (
     OrderList,
     OverlayList,
     RecentMatches,
+    Retune,
     SearchEvents,
     SessionList,
     SetBalance,
@@ -215,7 +216,7 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance):
+        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance):
             self._operations.carry_out(asker, question, now)
         elif isinstance(question, AskBalance):
             self.reply(asker, Page(self._operations.balance(now)), now)

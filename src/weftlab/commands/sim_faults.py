@@ -32,7 +32,11 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="The routing model of a network."),
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="The routing model of a network, with options if need be: merging:lazy=true.",
+        ),
     ] = None,
     adverts: Annotated[
         bool | None, typer.Option("--adverts/--no-adverts", help="A network with advertisements, or without.")
@@ -150,7 +154,7 @@ def _setting(steps: int | None, network: bool, brokers: int | None, model: str |
     from weft.routing.registry import MODELS
     from weftlab.faults.campaign import Setting
 
-    if model is not None and model not in MODELS:
+    if model is not None and model.partition(":")[0] not in MODELS:
         raise typer.BadParameter(
             f"there is no model {model!r}: choose one of {', '.join(MODELS)}", param_hint="--model"
         )

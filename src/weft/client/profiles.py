@@ -60,7 +60,10 @@ def profile_notice(attributes: Mapping[str, Any]) -> ProfileNotice | None:
 def publish_message(
     id: str, region: AnyFilter, duration: float | timedelta, payload: Any, token: int
 ) -> Callable[[int], PublishProfile]:
-    """The request that publishes a profile, by its number; no other has this token. Raises FilterError, EventError or OptionError."""
+    """The request that publishes a profile, by its number; no other has this token.
+
+    Raises FilterError, EventError or OptionError.
+    """
     if not isinstance(id, str) or not id:
         raise OptionError(f"the id of a profile is a string that is not empty, not {id!r}")
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration

@@ -2,7 +2,8 @@
 
 Half of the subscriptions belong to one session, the others to sessions of 500; as many sessions have none. The broker
 has a neighbour, both are in memory, and every page of every list is asked for, up to a number. CPU time of one thread
-is measured, so that other work on the machine counts for little.
+is measured, so that other work on the machine counts for little. In the end, turns of publishing are compared with and
+without questions.
 """
 
 from __future__ import annotations
@@ -106,6 +107,33 @@ class Turns:
         figures = f"{len(longest):>6,} {rows:>8,} {median(longest):>8.2f} {longest[-1]:>8.2f}"
         print(f"{name:<34} {figures}", flush=True)
 
+    def compare(self, rounds: int = 200) -> None:
+        """Print the longest turns of publishing 50 events without questions, and between pages of lists, in turn."""
+        questions = [AskSubscriptions(text="'p1999'"), AskRelated("magnitude >= 8 AND place = 'p7'")]
+        questions += [AskSessions("nobody"), AskItems("b")]
+        tokens, longest = [b""] * len(questions), {"alone": list[float](), "with questions": list[float]()}
+        sequence = 1_000
+        for number in range(2 * rounds):
+            asked, which = bool(number % 2), number // 2 % len(questions)
+            self.turns.clear()
+            self.node.sent.clear()
+            if asked:
+                question = Question(1, encode_body(questions[which]), "", tokens[which])
+                self.node.say("q", question)
+                self.network.settle()
+                (found,) = [each for to, each in self.node.sent if to == "q" and isinstance(each, Answer | Failed)]
+                tokens[which] = found.page if isinstance(found, Answer) else b""
+            self.node.say("sensor", *(Publish.of(sequence + each, self._event()) for each in range(1, 51)))
+            sequence += 50
+            self.network.settle()
+            longest["with questions" if asked else "alone"].append(1e3 * max(self.turns))
+        print(f"longest turn of a round of publishing 50 events, {rounds} rounds each, ms of CPU")
+        for name, found in longest.items():
+            found.sort()
+            print(
+                f"{name:<34} median {median(found):.2f}, 99% {found[int(len(found) * 0.99)]:.2f}, most {found[-1]:.2f}"
+            )
+
 
 def main() -> None:
     """Print a line for each question."""
@@ -133,6 +161,7 @@ def main() -> None:
         ("why, unknown", AskWhy("nobody")),
     ):
         turns.measure(name, question)
+    turns.compare()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.console.views.ring import RingRequest, ring_view
+from weft.console.views.ring import RingPageRequest, ring_view
 from weft.console.views.runs import RunRequest, compare_view, run_view, runs_list, streams_complete
 from weft.errors import OptionError
 from weft.recording import Recording, RunRecorder, RunState
@@ -114,14 +114,14 @@ def test_a_name_that_leaves_the_folder_is_refused(folder: Path) -> None:
 def test_a_ring_is_its_recording(folder: Path) -> None:
     recording = Recording(folder / "ring.weftrun")
     for step in (1, 20, recording.size):
-        found, state = ring_view(str(folder), RingRequest("ring", step=step)), recording.state(step)
+        found, state = ring_view(str(folder), RingPageRequest("ring", step=step)), recording.state(step)
         assert {node["name"]: node["id"] for node in found["nodes"]} == state.streams
         for node in found["nodes"]:
             assert node["load"] == len(state.tables.get(f"0/{node['name']}/records/subscriptions", ()))
             assert set(node["fingers"]) == set(state.tables[f"0/{node['name']}/fingers/ring"].values())
         assert sum(node["share"] for node in found["nodes"]) == pytest.approx(1)
-    chosen = ring_view(str(folder), RingRequest("ring", node=found["nodes"][3]["name"]))["chosen"]
+    chosen = ring_view(str(folder), RingPageRequest("ring", node=found["nodes"][3]["name"]))["chosen"]
     assert len(chosen["records"]) == chosen["load"]
     assert found["topics"]
     with pytest.raises(OptionError, match="not the recording of a ring"):
-        ring_view(str(folder), RingRequest("weft"))
+        ring_view(str(folder), RingPageRequest("weft"))

@@ -580,6 +580,31 @@ def test_subscriptions_are_known_after_a_restart_of_the_gateway():
     asyncio.run(main())
 
 
+def test_a_subscription_that_nobody_reads_expires_and_one_that_is_read_does_not():
+    async def main():
+        async with broker() as local:
+            async with gateway_of(local) as web:
+                for name in ("short", "long"):
+                    config = {"expires": 1 if name == "short" else 10**6, "ordered": False}
+                    made = await web.put(f"/subscriptions/{name}", json={"config": config})
+                    assert made.status_code == 201, made.text
+                    assert made.json()["config"] == {"ordered": False, "expires": config["expires"], "lag": 0}
+                again = await web.put("/subscriptions/long", json={"config": {"ordered": False}})
+                assert again.status_code == 422
+                assert "config cannot change" in again.json()["detail"]
+                found = (await web.get("/subscriptions")).json()["subscriptions"]
+                assert [each["id"] for each in found] == ["long", "short"]
+                await publish(web, event(1))
+                assert (await web.post("/subscriptions/short/pull", json={"wait": 20})).json() == [event(1)]
+            async with gateway_of(local) as web:  # a new process: it learns from the broker when they expire
+                assert (await web.get("/subscriptions/long")).json()["config"] == {"ordered": False, "expires": 10**6}
+                while (await web.get("/subscriptions/short")).status_code != 404:
+                    await asyncio.sleep(0.2)
+                assert (await web.post("/subscriptions/long/pull", json={"wait": 20})).json() == [event(1)]
+
+    asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
+
+
 def test_a_filter_that_is_too_long_to_be_read_back_is_sent_again():
     async def main():
         async with broker() as local:

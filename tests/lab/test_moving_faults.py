@@ -6,7 +6,7 @@ import pytest
 
 from lab.move_mutants import MOVE_MUTANTS
 from weftlab.faults.campaign import Setting, run_seed
-from weftlab.faults.plan import MOVE_FAULTS, MOVES, draw_moving_plan
+from weftlab.faults.plan import DRASTIC, MOVE_FAULTS, MOVES, draw_moving_plan
 
 SETTING = Setting(network=True, moves=True)
 SEEDS = 500
@@ -43,7 +43,7 @@ def test_a_seed_always_gives_the_same_run() -> None:
 
 def test_everything_occurs() -> None:
     plans = [draw_moving_plan(seed) for seed in range(200)]
-    assert {step.what for plan in plans for step in plan.steps} == {*MOVES, *MOVE_FAULTS}
+    assert {step.what for plan in plans for step in plan.steps} == {*MOVES, *MOVE_FAULTS, *DRASTIC}
     assert {plan.shape.advertised for plan in plans} == {False, True}
 
 

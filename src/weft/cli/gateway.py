@@ -56,6 +56,9 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = "",
     schema: SchemaFile = None,
     console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console, too.")] = True,
+    nice: Annotated[
+        int, typer.Option("--nice", metavar="N", min=0, max=19, help="Leave processor time to others, as nice(1) does.")
+    ] = 10,
     runs: Annotated[
         Path,
         typer.Option("--runs", metavar="DIR", help="The directory of recorded simulations that the console plays."),
@@ -82,7 +85,7 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.server.log_lines import LogLines
     from weft.server.security.tokens import TokenPolicy
 
-    config = GatewayConfig(listen, tuple(hosts or ()), tuple(origins or ()), console, runs)
+    config = GatewayConfig(listen, tuple(hosts or ()), tuple(origins or ()), console, runs, nice)
     if not config.is_local and certificate is None and not plain_text:
         raise OptionError(
             f"{listen} would send everything in plain text to other machines: pass --cert or --plain-text"

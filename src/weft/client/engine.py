@@ -343,6 +343,11 @@ class ClientEngine:
         self._open_main().post(self._request, message_of, waiter)
         return waiter
 
+    @staticmethod
+    def request_token() -> int:
+        """A number that no other request has: the broker knows by it that one is repeated."""
+        return (uuid4().int >> 65) | 1
+
     def _request(self, message_of: MessageOf, waiter: Waiter) -> None:
         assert self._main is not None
         self._asked[waiter] = None
@@ -360,13 +365,13 @@ class ClientEngine:
         elif not name:
             driver = self._driver(f"temporary-{uuid4().hex}", expires=_TEMPORARY)
         else:
-            driver = self._named(name)
+            driver = self._named(name, options.expires or None)
         handle = SubscriptionHandle(driver, number, name, options, self.loop)
         with self._lock:
             self._handles[driver][number] = handle
         return handle
 
-    def _named(self, name: str) -> SessionDriver:
+    def _named(self, name: str, expires: int | None) -> SessionDriver:
         """The driver of a session of this name. Raises OptionError if the client uses the name."""
         with self._lock:
             every = [each for handles in self._handles.values() for each in handles.values()]
@@ -375,7 +380,7 @@ class ClientEngine:
             raise OptionError(f"this client is already subscribed as {name!r}; use that subscription, or another name")
         if name == self.name:
             raise OptionError(f"the client itself is known as {name!r}; give the subscription another name")
-        driver = self._driver(name)
+        driver = self._driver(name, expires)
         driver.after = same[-1].driver.session if same else None
         return driver
 

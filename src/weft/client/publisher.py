@@ -175,9 +175,11 @@ class Publisher:
         if not kept or epoch != self.epoch or stored > self._last:  # more than was sent: somebody else used the name
             self.epoch, self._first, self._sent, self._over, self._last = epoch, stored + 1, 0, 0, stored
             return []
-        done = self._pop(stored)
+        done, is_known = self._pop(stored), stored >= self._first - 1
         self._sent = 0
-        if self._over and self._is_numbered:
+        if not is_known and not self._is_numbered:
+            self._over = self._first  # it has gone on without the broker that had more of this epoch
+        elif self._over and self._is_numbered:
             self._over = 0  # the refused event may be sent again
         elif self._over:
             self._over = self._first  # all before the refused event are stored, or never arrived: a new epoch begins

@@ -33,6 +33,7 @@ from weft.gateway.app import (
     send_whole,
     until_gone,
 )
+from weft.gateway.calls import MOST_JSON, WholeAnswer
 from weft.gateway.problems import (
     FAULT,
     MEDIA,
@@ -45,7 +46,6 @@ from weft.gateway.problems import (
     problem_of,
 )
 from weft.gateway.resources import read_body
-from weft.gateway.routes import MOST_JSON, WholeAnswer
 
 API = "/api/v1"
 POLICY = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from weft.gateway.calls import GatewayCall
 from weft.gateway.clients import PrincipalClient
-from weft.gateway.routes import GatewayCall
 
 if TYPE_CHECKING:
     from weft.console.live import LiveHub

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from weft.errors import EventError, WeftError
+from weft.gateway.calls import GatewayCall, GatewayRoute, StreamAnswer, WholeAnswer
 from weft.gateway.clients import ClientPool, PrincipalClient
 from weft.gateway.cloud_http import read_message
 from weft.gateway.frames import SUBPROTOCOL, notice_item
@@ -35,7 +36,7 @@ from weft.gateway.problems import (
     login_problem,
     problem_of,
 )
-from weft.gateway.routes import OPEN, ROUTES, GatewayCall, GatewayRoute, StreamAnswer, WholeAnswer, check_query
+from weft.gateway.routes import OPEN, ROUTES, check_query
 from weft.server.http import ABORT
 from weft.server.log_lines import LogLines
 

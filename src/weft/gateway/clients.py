@@ -31,7 +31,6 @@ from weft.server.security.tokens import MOST_TOKEN, Tokens
 
 IDLE = 60.0  # seconds after which a client that nobody uses is closed
 MOST_CLIENTS = 1_000
-ORDERED, UNORDERED = "http/", "http-unordered/"  # how the names of sessions begin
 MOST_STREAMS = 2_000  # of one principal
 MOST_LINGERING = 100  # subscriptions of one principal that wait for a reader to come back
 
@@ -60,10 +59,6 @@ class PrincipalClient:
     def is_used(self) -> bool:
         """Whether somebody needs its connection."""
         return bool(self.users or self.feeds or self.durable)
-
-    def session_name(self, id: str, ordered: bool) -> str:
-        """The name of the session of a subscription. It says whether that is ordered, which the broker does not."""
-        return f"{ORDERED if ordered else UNORDERED}{self.principal}/{id}"
 
     async def feed(self, text: str, reader: StreamReader) -> LiveFeed:
         """The live events of a filter, shared by all streams that want them; this one is among its readers.

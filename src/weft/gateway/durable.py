@@ -4,12 +4,14 @@ Law: every event of the subscription is given to a reader until it is acknowledg
 written, and goes on after the id that its reader names. What was pulled is leased: if it is neither acknowledged nor
 refused within that time, the next pull has it again. One stream reads at a time; a newer one ends the older.
 
-The connection to the broker is open while somebody reads, and for five minutes afterwards.
+The connection to the broker is open while somebody reads, and for some minutes afterwards. The name of its session says
+what the broker does not: whether it is ordered, and when it expires.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -27,12 +29,42 @@ _MORE = 0.002  # seconds that a pull waits for more events than it has
 _MOST_REPLAYED = 100_000  # offsets that are remembered; beyond that a reader may get events twice
 
 
+_KIND = re.compile(r"http(-unordered)?(?:-([0-9]{1,10})s)?")
+
+
+class SessionName(NamedTuple):
+    """The session of a subscription. Its name says what the broker does not.
+
+    >>> str(SessionName("amy", "k3v9")), str(SessionName("amy", "k3v9", False, 60))
+    ('http/amy/k3v9', 'http-unordered-60s/amy/k3v9')
+    """
+
+    principal: str
+    id: str
+    ordered: bool = True
+    expires: int | None = None
+
+    def __str__(self) -> str:
+        kind = f"http{'' if self.ordered else '-unordered'}{f'-{self.expires}s' if self.expires else ''}"
+        return f"{kind}/{self.principal}/{self.id}"
+
+    @classmethod
+    def read(cls, name: str, principal: str) -> SessionName | None:
+        """What a name says; None if it is not that of a subscription of this principal."""
+        kind, _, rest = name.partition("/")
+        found, (owner, _, last) = _KIND.fullmatch(kind), rest.rpartition("/")
+        if found is None or owner != principal or not last:
+            return None
+        return cls(owner, last, not found[1], int(found[2]) if found[2] else None)
+
+
 class DurableOptions(NamedTuple):
     """What a subscription is besides its filter."""
 
     since: int | datetime | None = None
     ordered: bool = True
     lag: int | None = 0  # None if it is not known, and was given before
+    expires: int | None = None  # seconds without a reader after which it is removed; None: as the broker says
 
 
 class PulledEvent(NamedTuple):
@@ -73,8 +105,9 @@ class DurableSubscription:
     async def open(self) -> Subscription:
         """Subscribe, unless that is done. Raises what the broker says."""
         if self._subscription is None:
-            since, ordered, lag = self.options
-            made = self._log.client.subscribe(self.text, name=self.session, since=since, ordered=ordered, lag=lag or 0)
+            since, ordered, lag, expires = self.options
+            how = {"since": since, "ordered": ordered, "lag": lag or 0, "expires": expires}
+            made = self._log.client.subscribe(self.text, name=self.session, **how)  # type: ignore[arg-type]
             self._subscription = made
             self._completing = asyncio.create_task(self._complete(made), name="weft-complete")
         try:
@@ -121,7 +154,8 @@ class DurableSubscription:
 
     def is_idle(self, now: float) -> bool:
         """Whether nobody has read it for long."""
-        return not self._users and self._stream is None and self._idle_since + IDLE < now
+        idle = min(IDLE, self.options.expires or IDLE)  # it expires when nobody has a connection to the broker
+        return not self._users and self._stream is None and self._idle_since + idle < now
 
     async def close(self) -> None:
         """Leave it: what is not acknowledged goes back to the broker."""

@@ -13,7 +13,7 @@ from weft.gateway.frames import NDJSON, SSE
 from weft.gateway.problems import MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from weft.gateway.routes import GatewayRoute
+    from weft.gateway.calls import GatewayRoute
 
 _REF = "#/components/schemas/{name}"
 CLOUD_EVENT = {

@@ -130,7 +130,12 @@ def run_child(around: SiteAround | None = None) -> None:
 def serve_gateway(
     options: GatewayOptions, lines: LogLines, around: SiteAround | None = None, *, watched: bool = False
 ) -> None:
-    """Run a gateway until SIGTERM or SIGINT; if it is `watched`, also until standard input ends."""
+    """Run a gateway until SIGTERM or SIGINT; if it is `watched`, also until standard input ends.
+
+    The process gets less processor time than others of this machine, so that a busy gateway does not slow the broker.
+    """
+    if options.config.nice and hasattr(os, "nice"):
+        os.nice(options.config.nice)
     asyncio.run(_serve(options, lines, around, watched))
 
 

@@ -27,11 +27,14 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 
 
 class SubscriptionSettings(_Request, omit_defaults=True, frozen=True):
-    """Settings of a subscription: where it begins, whether it is ordered, how far it may be behind."""
+    """Settings of a subscription: where it begins, whether it is ordered, how far it may be behind, and after how many
+    seconds without a reader it is removed.
+    """
 
     since: Annotated[int, Meta(ge=0, le=(1 << 62))] | str | None = None
     ordered: bool = True
     lag: Annotated[int, Meta(ge=0, le=(1 << 62))] = 0
+    expires: Annotated[int, Meta(ge=1, le=10**9)] | None = None
 
 
 class NewSubscription(_Request, frozen=True):

@@ -45,6 +45,12 @@ class MoveRequest(MoveMessage, frozen=True, tag=2):
     invited: bool = False
 
 
+class DatedMoveRequest(MoveRequest, frozen=True, tag=14):
+    """The same, and under which epoch the client was welcome last: an older session is not the one that it means."""
+
+    home_epoch: Natural = 0
+
+
 class MovedQueue(msgspec.Struct, frozen=True, array_like=True):
     """A durable queue of a session that moves."""
 
@@ -187,6 +193,7 @@ class BrokerLoadReport(msgspec.Struct, frozen=True, array_like=True, tag=20):
 AnyMove = (
     MoveInvite
     | MoveRequest
+    | DatedMoveRequest
     | MovedSession
     | MoveFlush
     | MoveEnd

@@ -121,10 +121,13 @@ class GatewayConfig:
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
     console: bool = True  # serve the web console below /ui
     runs: Path = Path("runs")  # the directory of recorded simulations (*.weftrun) that the console plays
+    nice: int = 10  # how far it stands back behind the broker for processor time: 0 is not at all, 19 is most
 
     def __post_init__(self) -> None:
         if self.listen:
             http_place(self.listen, "gateway.listen")
+        if not 0 <= self.nice < 20:
+            raise OptionError(f"gateway.nice is a number from 0 to 19, not {self.nice}")
         for origin in self.origins:
             scheme, _, rest = origin.partition("://")
             if scheme not in ("http", "https") or not rest or "/" in rest or "*" in rest:

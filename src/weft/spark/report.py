@@ -26,12 +26,11 @@ from weft.pipeline.match_job import (
     Phases,
     Strategy,
     file_notes,
-    number_note,
 )
 from weft.pipeline.output import Output
 from weft.pipeline.subscription_rows import lint_notes
 from weft.spark.events import quoted
-from weft.spark.files import check_free, numbers_in_texts, read_frame, write_frame
+from weft.spark.files import check_free, doubtful_texts, read_frame, write_frame
 from weft.spark.left_out import LeftOut
 from weft.spark.match import Prepared, prepare
 from weft.spark.subscription_lint import lint_subscriptions
@@ -51,8 +50,7 @@ def match_files(
     phases.begin("reading the files")
     given, schema = _subscriptions(spark, job)
     events = read_frame(spark, job.events, schema=schema)
-    texts = numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else []
-    notes = [number_note(name) for name in texts]
+    notes = doubtful_texts(events, schema) if format_of(job.events) != "parquet" else []
     notes += file_notes((job.events, *((job.subscriptions,) if isinstance(given, Subscriptions) else ())))
     phases.end("reading")
     phases.begin("preparing the subscriptions")

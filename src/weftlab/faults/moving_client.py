@@ -61,6 +61,7 @@ class MovingClient(Actor):
     brokers: dict[str, BrokerProcess]
     filter: str  # of its subscription; empty if it only publishes
     advertised: bool
+    forgiving: bool = False  # something drastic may happen: what it misses or sees twice is not judged
 
     def __post_init__(self) -> None:
         self.principal, self.terms, self.anonymous = "", OPEN, False
@@ -69,7 +70,11 @@ class MovingClient(Actor):
         self.shown: list[str] = []
         self.stored: list[str] = []  # its own events, as they were confirmed
         self.numbers = count(1)
-        self.process = MovingProcess(self)
+        self.process = self.make_process()
+
+    def make_process(self) -> MovingProcess:
+        """The process that the client is."""
+        return MovingProcess(self)
 
     @property
     def oracle(self):  # type: ignore[no-untyped-def]
@@ -90,14 +95,15 @@ class MovingClient(Actor):
         """Publish an event."""
         self.process.publish(uid, attributes)
 
-    def move(self, target: str, patient: bool) -> None:
+    def move(self, target: str, patient: bool, abandon: int | None = None) -> None:
         """Go to another broker, half of the time without a connection to the old one."""
         address = Address.parse(f"weft+tls://{target}:9338")
         now, process = self.engine.now, self.process
         if self.rng.random() < 0.5:
             process.connection.cut()
         self.trace.count("op: move, make before break" if process.session.welcome else "op: move, break before make")
-        self.process.connection.perform(self.process.session.move(address, now, None if patient else _PATIENCE))
+        patience = None if patient else _PATIENCE
+        process.connection.perform(process.session.move(address, now, patience, abandon=abandon))
 
     def change(self, filter: str) -> None:
         """Change the other subscription, perhaps while the session moves."""
@@ -135,10 +141,17 @@ class MovingConsumer(Consumer):
 
     def _shown(self, message: Deliver) -> None:
         uid = bytes(message.payload).decode()
-        require(uid not in self._acked_uids, f"{self._mover.name}: {uid} is shown after it was acknowledged")
+        seen = uid in self._acked_uids and not self._mover.forgiving
+        require(not seen, f"{self._mover.name}: {uid} is shown after it was acknowledged")
         if self._state.number == WATCHED and uid not in self._mover.shown:
             self._mover.shown.append(uid)
         super()._shown(message)
+
+    def forget(self) -> None:
+        """Offsets mean other events from now on."""
+        self._acked.clear()
+        self._failed.clear()
+        self._last = 0
 
     def _decide(self, message: Deliver, at: int, view) -> None:  # type: ignore[no-untyped-def]
         super()._decide(message, at, view)
@@ -191,8 +204,11 @@ class MovingProcess:
         match notice:
             case effects.Ready():
                 client.trace.count("moved" if notice.moved_from else "welcome")
-                known = notice.kept or not client.stored
+                known = notice.kept or not client.stored or client.forgiving
                 require(known, f"{client.name} has got another session")
+                if not notice.kept:
+                    for consumer in self.consumers.values():
+                        consumer.forget()
             case effects.MoveEnded(error):
                 client.trace.count("move done" if error is None else "move failed")
             case effects.Lost():
@@ -217,7 +233,8 @@ class MovingProcess:
                 require(number == CHANGING, f"{client.name}: subscription {number} has ended: {notice.reason}")
                 self.consumers.pop(number, None)
             case effects.Missed(number):
-                require(False, f"{client.name}: subscription {number} has missed events")
+                require(client.forgiving, f"{client.name}: subscription {number} has missed events")
+                client.trace.count("missed")
             case Replied():
                 if notice.code == "full":
                     client.soon(_AGAIN, lambda: self.session.request(lambda _: Advertise(1, "TRUE"), None))

@@ -32,6 +32,7 @@ from weft.protocol.messages import MOVES, Hello, HomeBroker, Whereabouts, next_e
 from weft.protocol.move_messages import (
     AnyMove,
     BrokerLoadReport,
+    DatedMoveRequest,
     MoveChunk,
     MoveClaim,
     MovedSession,
@@ -68,6 +69,7 @@ class Asking:
     parts: list[MovedSession] = field(default_factory=list)
     delay: int = 0
     serial: int = 0
+    home_epoch: int = 0  # under which its client was welcome last
     heard: int = 0  # monotonic: the last word of a broker that is asked, or when it was asked first
     patience: int | None = None  # microseconds without a word after which it goes on without them
 
@@ -139,7 +141,7 @@ class Moves:
         state = self.state(message.session)
         if self.arrivals.claim(message.session, message.epoch) is not None:
             state = MoveState.CLAIMING
-        reaction = REACTIONS[type(message), state]
+        reaction = REACTIONS[MoveRequest if isinstance(message, MoveRequest) else type(message), state]
         self._counts[f"move messages: {type(message).__name__}"] += 1
         self._reactions[reaction](message, relay.source, now)
 
@@ -191,9 +193,10 @@ class Moves:
             reason = f"session {hello.session!r} has moved to {where}; connect there, or update the client"
             self._clients.close(connection, "refused", reason, now)
             return True
-        brokers = [] if left is None else [left.peer]
-        if whence is not None:
-            brokers += [whence.home, *whence.hints]
+        brokers = [] if whence is None else [whence.home, *whence.hints]
+        if left is not None:
+            is_newer = whence is None or left.epoch >= whence.home_epoch
+            brokers = [left.peer, *brokers] if is_newer else [*brokers, left.peer]
         brokers = [each for each in dict.fromkeys(brokers) if each not in ("", self.name)]
         patience = None if whence is None or whence.abandon is None else 1_000 * whence.abandon
         if patience is None and not any(self._links.reach.path(each) for each in brokers):
@@ -214,6 +217,7 @@ class Moves:
             self._clients.close(known.client.connection, "taken over", "a newer connection asks for the session", now)
         owner, is_anew = connection.principal, not hello.epoch
         asking = Asking(session_id, hello.session, owner, epoch, brokers, client, is_anew=is_anew)
+        asking.home_epoch = 0 if whence is None else whence.home_epoch
         self.asking[session_id] = asking
         self._wait(connection)
         self._request(asking, now)
@@ -276,7 +280,7 @@ class Moves:
         del self.asking[asking.id]
         connection, hello = asking.client
         session = Session(asking.id, asking.name, asking.owner, self._sessions.bucket_of(asking.owner))
-        session.epoch, session.pub_epoch = asking.epoch - 1, 0
+        session.epoch, session.pub_epoch, session.is_anew = asking.epoch - 1, 0, True
         self._sessions.by_id[session.id] = self._sessions.by_name[session.name] = session
         self._counts["sessions abandoned"] += 1
         peer = next((each for each in asking.brokers if each not in asking.unknown), "")
@@ -316,7 +320,8 @@ class Moves:
         if asking.brokers:
             asking.parts = []
             invited = asking.client is None
-            message = MoveRequest(asking.id, asking.epoch, asking.name, asking.owner, invited)
+            asked = asking.id, asking.epoch, asking.name, asking.owner, invited
+            message = DatedMoveRequest(*asked, asking.home_epoch) if asking.home_epoch else MoveRequest(*asked)
             self._post(asking.brokers[0], message, now)
 
     def _repeat(self, item: Asking | Arrival, now: Now) -> None:
@@ -550,6 +555,10 @@ class Moves:
     # -- the old broker ---------------------------------------------------------------------------------
 
     def _answer(self, message: MoveRequest, source: str, now: Now) -> None:
+        session = self._sessions.by_id[message.session]
+        if isinstance(message, DatedMoveRequest) and session.epoch < message.home_epoch:
+            self._post(source, MoveElsewhere(message.session, message.epoch, ""), now)  # it has gone on elsewhere
+            return
         self.departures.answer(self._sessions.by_id[message.session], message, source, now)
 
     def _cut(self, message: AnyMove, source: str, now: Now) -> None:
@@ -566,8 +575,8 @@ class Moves:
 
     def _forget(self, message: AnyMove, source: str, now: Now) -> None:
         session = self._sessions.by_id.get(message.session)
-        is_outdated = session is not None and session.epoch < message.epoch and not session.is_moving
-        if session is not None and is_outdated and (message.session, message.epoch) not in self.departures.left:
+        is_outdated = session is not None and session.epoch < message.epoch and session.arrival is None
+        if session is not None and is_outdated and session.cutting is None:
             self._counts["sessions outdated"] += 1
             self._clients.forget(session)  # this broker's log is older than the move: it is a backup
             return

@@ -14,7 +14,7 @@ from weft.broker.questions.listings import Page
 from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
 from weft.broker.subscriptions import ClientSubscriptions
-from weft.errors import LocalProtocolError
+from weft.errors import LocalProtocolError, SchemaError
 from weft.protocol.questions import (
     BalanceReport,
     ChangeSubscription,
@@ -23,8 +23,10 @@ from weft.protocol.questions import (
     MoveSession,
     Operation,
     OperationDone,
+    Retune,
     SetBalance,
 )
+from weft.routing.dls.space import LabelSpace
 from weft.routing.table import Link
 
 
@@ -97,6 +99,16 @@ class Operations:
             case ChangeSubscription(session, number, str() as text):
                 self._subscriptions.change(self._session(session), number, text, now)
                 self._answer_when_stored(asker, f"subscription {number} of {session!r} has another filter")
+
+            case Retune(""):
+                self.reply(asker, Page(OperationDone(self._links.label_space())), now)
+            case Retune(text):
+                try:
+                    space = LabelSpace.from_json(text)
+                except SchemaError as error:
+                    raise RefusalError("space", str(error)) from None
+                self._links.retune(space)
+                self._answer_when_stored(asker, "the network changes to the new label space")
 
     def balance(self, now: Now) -> BalanceReport:
         """The loads of all brokers, as this one knows them."""

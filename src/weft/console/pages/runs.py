@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from weft.console.page import ConsoleCall, ConsolePage, get, post
-from weft.console.views.ring import RingRequest, ring_view
+from weft.console.views.ring import RingPageRequest, ring_view
 from weft.console.views.runs import RunRequest, compare_view, run_view, runs_list
 
 
@@ -34,7 +34,7 @@ async def run(call: ConsoleCall) -> Any:
 
 async def ring(call: ConsoleCall) -> Any:
     """A recorded ring."""
-    return await call.services.worker.run(ring_view, str(call.services.runs), await call.body(RingRequest))
+    return await call.services.worker.run(ring_view, str(call.services.runs), await call.body(RingPageRequest))
 
 
 PAGE = ConsolePage(

@@ -15,7 +15,7 @@ from weft.recording import RunState
 _ITEMS = 300
 
 
-class RingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RingPageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the page shows of a recorded ring."""
 
     run: str
@@ -24,7 +24,7 @@ class RingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: str = ""  # whose group is marked
 
 
-def ring_view(folder: str, request: RingRequest) -> dict[str, Any]:
+def ring_view(folder: str, request: RingPageRequest) -> dict[str, Any]:
     """The ring of a recording after a step. Raises OptionError if the recording is not of a ring."""
     recording = opened(folder, request.run).recording
     if recording.meta.get("kind") != "ring":

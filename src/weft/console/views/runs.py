@@ -22,6 +22,12 @@ from weft.language.text import parse
 from weft.recording import Recording, RunState, RunStep
 
 SUFFIX = ".weftrun"
+RECORD = """mkdir -p runs
+weft sim mobility --topology campus --protocols weft --busy --moves 20 --record runs/weft.weftrun
+weft sim mobility --topology campus --protocols acyclic --busy --moves 20 --record runs/acyclic.weftrun
+weft sim faults --brokers 5 --seed 7 --record runs/faults.weftrun
+weft sim overlay --models covering --subscriptions 50 --events 20 --record runs/overlay.weftrun
+weft sim ring --designs 'topic groups' --nodes 64 --subscriptions 200 --events 50 --record runs/ring.weftrun"""
 _STEPS = 60  # steps of the list around the one that is shown
 _ITEMS = 400  # items of a table
 _BRIEF = 4  # messages and changes of a step in the list
@@ -79,7 +85,7 @@ def runs_list(folder: str) -> dict[str, Any]:
                 "problem": "",
             }
         )
-    return {"folder": folder, "runs": rows}
+    return {"folder": folder, "runs": rows, "record": RECORD}
 
 
 def opened(folder: str, name: str) -> RunIndex:

@@ -48,7 +48,7 @@ class SpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     point: tuple[float, float] | None = None
 
 
-class Plane(NamedTuple):
+class AttributePlane(NamedTuple):
     """Two attributes, their bounds, and the grid over them."""
 
     x: str
@@ -155,17 +155,17 @@ def _numeric(source: FilterSource, forms: Sequence[NormalForm]) -> tuple[list[st
     return list(found), {name: (low, high if high > low else low + 1) for name, (low, high) in found.items()}
 
 
-def _plane(request: SpaceRequest, x: str, y: str, bounds: dict[str, tuple[float, float]]) -> Plane:
+def _plane(request: SpaceRequest, x: str, y: str, bounds: dict[str, tuple[float, float]]) -> AttributePlane:
     attributes = {name: {"type": "float", "bounds": list(bounds[name])} for name in (x, y)}
     schema = Schema.from_dict({"attributes": attributes})
     cells = 1 << request.bits
-    plane = Plane(x, y, schema, Grid.uniform(schema, cells))
+    plane = AttributePlane(x, y, schema, Grid.uniform(schema, cells))
     if request.variable:
         plane = plane._replace(grid=Grid.equi_depth(schema, _events(request, plane), cells))
     return plane
 
 
-def _events(request: SpaceRequest, plane: Plane) -> list[dict[str, float]]:
+def _events(request: SpaceRequest, plane: AttributePlane) -> list[dict[str, float]]:
     """Events for cells and false positives: many in the lower left, few elsewhere, as published things often are."""
     rng = np.random.default_rng([request.source.generator.seed, 2])
     drawn = rng.beta(1.2, 3.0, (_SAMPLE, 2))
@@ -173,7 +173,7 @@ def _events(request: SpaceRequest, plane: Plane) -> list[dict[str, float]]:
     return [{plane.x: a, plane.y: b} for a, b in (low + drawn * (high - low)).round(6).tolist()]
 
 
-def _flat(form: NormalForm, plane: Plane) -> NormalForm:
+def _flat(form: NormalForm, plane: AttributePlane) -> NormalForm:
     """A filter without the attributes that are not drawn."""
     boxes = [Box({name: box.sets[name] for name in (plane.x, plane.y) if name in box.sets}) for box in form.boxes]
     return NormalForm(tuple(boxes), None)
@@ -203,7 +203,7 @@ def _spans(cuts: Sequence[float], low: float, high: float) -> list[tuple[float, 
     return [(a, b) for a, b in pairs if a <= b]
 
 
-def _filter(number: int, change: FilterChange, flat: NormalForm, plane: Plane, view: Rect) -> dict[str, Any]:
+def _filter(number: int, change: FilterChange, flat: NormalForm, plane: AttributePlane, view: Rect) -> dict[str, Any]:
     """A filter's rectangles, and the attributes that it tests besides."""
     boxes = as_form(change.filter).boxes
     others = {name for box in boxes for name in (*box.sets, *map(str, box.residuals))} - {plane.x, plane.y}
@@ -216,7 +216,7 @@ def _filter(number: int, change: FilterChange, flat: NormalForm, plane: Plane, v
     }
 
 
-def _negative(changes: Sequence[FilterChange], plane: Plane) -> dict[str, Any]:
+def _negative(changes: Sequence[FilterChange], plane: AttributePlane) -> dict[str, Any]:
     """What nothing that is told covers, before and after the last step."""
     space: NegativeSpace[int] = NegativeSpace(plane.schema)
     before: list[Box] = []
@@ -245,7 +245,7 @@ def _negative(changes: Sequence[FilterChange], plane: Plane) -> dict[str, Any]:
     }
 
 
-def _schemed(change: FilterChange, plane: Plane) -> NormalForm:
+def _schemed(change: FilterChange, plane: AttributePlane) -> NormalForm:
     """A filter in the plane, under its schema."""
     flat = _flat(as_form(change.filter), plane)
     return NormalForm(flat.boxes, plane.schema)
@@ -261,7 +261,7 @@ def _all_cells(grid: Grid) -> Any:
     return np.ascontiguousarray(rows.reshape(-1, 2), np.int64)
 
 
-def _curve(plane: Plane, cells: Any, indexes: Any) -> list[list[tuple[float, float]]]:
+def _curve(plane: AttributePlane, cells: Any, indexes: Any) -> list[list[tuple[float, float]]]:
     """The curve through the centres of cells, in pieces: it also passes the cells for "absent", which are not drawn."""
     order = np.argsort(indexes)
     pieces: list[list[tuple[float, float]]] = []
@@ -276,13 +276,18 @@ def _curve(plane: Plane, cells: Any, indexes: Any) -> list[list[tuple[float, flo
     return pieces
 
 
-def _cells_of(plane: Plane, cells: Any, mask: Any) -> list[Rect]:
+def _cells_of(plane: AttributePlane, cells: Any, mask: Any) -> list[Rect]:
     rects = (plane.cell_rect(cell, cell) for cell in cells[mask].tolist())
     return [rect for rect in rects if rect is not None]
 
 
 def _ranges(  # noqa: PLR0913, PLR0917 - what is drawn, and on what
-    plane: Plane, cells: Any, indexes: Any, ranges: RangeSet, form: NormalForm, events: Sequence[dict[str, float]]
+    plane: AttributePlane,
+    cells: Any,
+    indexes: Any,
+    ranges: RangeSet,
+    form: NormalForm,
+    events: Sequence[dict[str, float]],
 ) -> dict[str, Any]:
     """The ranges of one filter on the curve, the cells that they are, and what else they admit."""
     inside = ranges.contains(indexes)
@@ -314,7 +319,9 @@ def _merged(sets: Iterable[RangeSet], gap: int) -> RangeTable:
     return table
 
 
-def _told(plane: Plane, cells: Any, indexes: Any, table: RangeTable, sets: Iterable[RangeSet]) -> dict[str, Any]:
+def _told(
+    plane: AttributePlane, cells: Any, indexes: Any, table: RangeTable, sets: Iterable[RangeSet]
+) -> dict[str, Any]:
     """What a neighbour is told of all filters: ranges that touch are one, gaps up to a size are closed."""
     told, needed = table.told(), table.needed()
     return {
@@ -331,7 +338,7 @@ def _told(plane: Plane, cells: Any, indexes: Any, table: RangeTable, sets: Itera
 
 
 def _labels(
-    plane: Plane, space: LabelSpace, labels: Any, form: NormalForm, events: Sequence[dict[str, float]]
+    plane: AttributePlane, space: LabelSpace, labels: Any, form: NormalForm, events: Sequence[dict[str, float]]
 ) -> dict[str, Any]:
     """The labels of one filter, the cells that they stand for, and what else they admit."""
     rows = []
@@ -352,7 +359,7 @@ def _labels(
 
 def _point(  # noqa: PLR0913, PLR0917 - one part for each model
     request: SpaceRequest,
-    plane: Plane,
+    plane: AttributePlane,
     content: ContentSpace,
     spaces: LabelSpace,
     present: dict[int, FilterChange],

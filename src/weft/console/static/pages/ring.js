@@ -19,7 +19,7 @@ export default function Ring() {
   const run = chosen || rings[0]?.name || "";
   const {data, error} = useApi(run ? "/ring" : null, {run, step: step === "" ? null : +step, node, topic});
   return html`<h1>Ring</h1><p>Nodes answer for the keys before them on the circle. A bar outwards is what a node stores.</p><${Trouble} error=${error || list.error} lines="2"/>
-    ${list.data && !rings.length ? html`<${Empty} title="There is no recorded ring" command=${"mkdir -p runs\nweft sim ring --designs 'topic groups' --nodes 64 --subscriptions 200 --events 50 --record runs/ring.weftrun\nweft sim faults --ring --mode groups --record runs/ring-faults.weftrun"}>Record one where the gateway was started. A live ring is shown by weft ring status.<//>` : ""}
+    ${list.data && !rings.length ? html`<${Empty} title="There is no recorded ring" command=${list.data.record}>Record one where the gateway was started. A live ring is shown by weft ring status.<//>` : ""}
     ${data && html`<div class="controls"><${Choice} label="Recording" value=${run} set=${v => { setRun(v); setStep(""); choose(""); }} options=${rings.map(r => r.name)}/>${data.topics.length ? html`<${Choice} label="Group of topic" value=${topic} set=${setTopic} options=${[["", "none"], ...data.topics]}/>` : ""}</div>
       <${Steps} step=${data.step} steps=${data.steps} set=${setStep} speeds=${true} last=${`${data.title}, ${data.design}`}/>
       <dl class="facts"><${Fact} label="Nodes">${count(data.nodes.length)}<//><${Fact} label="Records, at most">${count(data.largest)}<//><${Fact} label="Records, mean">${data.mean.toFixed(1)}<//><${Fact} label="Gini coefficient">${data.gini.toFixed(2)}<//></dl>

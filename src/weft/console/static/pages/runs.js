@@ -5,13 +5,12 @@ import {Canvas} from "../canvas.js";
 import {Choice, Steps, Tick, filters, none, num} from "../lab.js";
 
 const time = us => us >= 1e7 ? `${(us / 1e6).toFixed(2)} s` : `${(us / 1000).toFixed(3)} ms`;
-const RECORD = "mkdir -p runs\nweft sim mobility --topology campus --protocols weft --busy --moves 20 --record runs/weft.weftrun\nweft sim mobility --topology campus --protocols acyclic --busy --moves 20 --record runs/acyclic.weftrun\nweft sim faults --brokers 5 --seed 7 --record runs/faults.weftrun\nweft sim overlay --models covering --subscriptions 50 --events 20 --record runs/overlay.weftrun\nweft sim ring --designs 'topic groups' --nodes 64 --subscriptions 200 --events 50 --record runs/ring.weftrun";
 
 function List() {
   const {data, error} = useApi("/runs");
   return html`<h1>Runs</h1><p>Simulations that were recorded with <code>--record</code>, to be played step by step.</p><${Trouble} error=${error}/>
     ${data && html`<${Table} name="runs" caption="Recorded runs" rows=${data.runs} rowKey=${r => r.name} columns=${[{key: "name", label: "Run", show: r => r.problem ? shown(r.name) : html`<${Link} to=${"/runs/" + segment(r.name)}>${shown(r.name)}<//>`}, {key: "kind", label: "Simulator"}, {key: "protocol", label: "Protocol, model or design"}, {key: "topology", label: "Of", class: "wide"}, num("steps", "Steps"), num("bytes", "Size", {show: r => bytes(r.bytes)}), {key: "problem", label: "", show: r => r.problem ? html`<${State} kind="bad">${shown(r.problem)}<//>` : ""}]}
-      empty=${html`<${Empty} title=${`There are no recordings in ${shown(data.folder)}`} command=${RECORD}>Record some where the gateway was started, or set <code>gateway.runs</code> to their directory:<//>`}/>`}`;
+      empty=${html`<${Empty} title=${`There are no recordings in ${shown(data.folder)}`} command=${data.record}>Record some where the gateway was started, or set <code>gateway.runs</code> to their directory:<//>`}/>`}`;
 }
 
 function Network({of, broker, open, follow}) {
@@ -49,7 +48,7 @@ function Player({name}) {
       <div class="panels ${data.other ? "" : "one"}"><${Run} of=${one} title=${shown(name)} broker=${broker} setBroker=${setBroker} follow=${follow}/>${data.other && html`<${Run} of=${data.other} title=${shown(other)} broker=${broker} setBroker=${setBroker} follow=${follow}/>`}</div>
       <div class="columns"><div><h2>${follow ? `Steps of ${shown(follow)}` : "Steps"}</h2><${Table} name="steps" caption="Steps" rows=${one.list} rowKey=${r => r.step} columns=${[num("step", "Step", {show: r => html`<button aria-current=${r.step === one.step ? "step" : undefined} onClick=${() => jump(r.step)}>${r.step}</button>`}), num("at", "Time", {show: r => time(r.at)}), {label: "What", class: "wide", value: what}]} empty=${none("Nothing happens")}/></div>
         <div><h2>Tables${broker ? ` of ${shown(broker)}` : ""}</h2>${broker ? one.tables.length ? one.tables.map(t => html`<h3>${shown(t.table)} <span class="dim">${plural(t.count, "item")}</span></h3><${Table} name="table" caption=${shown(t.table)} rows=${t.rows} columns=${[num("number", "#"), filters("Item", "item")]}/>`) : none("Its tables are empty at this step") : none("No broker chosen", "Choose one in the picture: its tables at this step are shown here.")}
-          <h2>Messages so far recorded</h2><dl class="facts">${Object.entries(one.kinds).slice(0, 12).map(([k, n]) => html`<${Fact} label=${shown(k)}>${count(n)}<//>`)}</dl></div></div>`}`;
+          <h2>Messages of the whole run</h2><dl class="facts">${Object.entries(one.kinds).slice(0, 12).map(([k, n]) => html`<${Fact} label=${shown(k)}>${count(n)}<//>`)}</dl></div></div>`}`;
 }
 
 export default function Runs({rest}) { return rest[0] ? html`<${Player} key=${rest[0]} name=${rest[0]}/>` : html`<${List}/>`; }

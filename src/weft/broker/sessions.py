@@ -49,6 +49,7 @@ class ClientSubscription:
     queue: ClientQueue
     start: Offset  # its filter holds from here on
     version: int = 0  # how often it was put into the table again, with another filter or the same
+    profiles: str = ""  # how it meets profiles: "covering", "overlap", or not at all
 
     def begin_by(self, offset: Offset) -> None:
         """Events from an offset on are its own, and those of a queue that begins with it, if not earlier ones."""

@@ -343,6 +343,11 @@ class ClientEngine:
         self._open_main().post(self._request, message_of, waiter)
         return waiter
 
+    @staticmethod
+    def request_token() -> int:
+        """A number that no other request has: the broker knows by it that one is repeated."""
+        return (uuid4().int >> 65) | 1
+
     def _request(self, message_of: MessageOf, waiter: Waiter) -> None:
         assert self._main is not None
         self._asked[waiter] = None

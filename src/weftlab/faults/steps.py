@@ -452,7 +452,7 @@ def _retune(act: Act) -> None:
     """
     leader = min(act.world.brokers, key=lambda broker: broker.name)  # the others refuse
     core, faults = leader.core, act.world.plan.faults
-    if act.world.plan.shape.model != "dls" or core is None or faults & {"detach", "restore backup"}:
+    if act.world.plan.shape.kind != "dls" or core is None or faults & {"detach", "restore backup"}:
         return
     try:
         leader.do(core.retune, act.rng.choice(SPACES))

@@ -197,7 +197,7 @@ class Core:
         revocation.changed = moves.departures.changed
         moves.departures.has_profiles = homes.concerns
         links.linked, links.bounced = moves.linked, moves.bounced
-        operations = Operations(parts, links, clients, subscribing, revocation)
+        operations = Operations(parts, links, clients, subscribing, revocation, notices)
         questions = Questions(parts, ingest, links, history, explainer, operations, notices)
         # turns
         asked, answers = (clients, subscribing, adverts, failed), (explainer, questions, history)

@@ -102,6 +102,18 @@ _AGE = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
+def read_age(text: str, option: str) -> timedelta:
+    """A length of time such as 90s, 30m, 2h or 7d. Raises BadParameter.
+
+    >>> read_age("2h", "--for")
+    datetime.timedelta(seconds=7200)
+    """
+    age = _AGE.fullmatch(text)
+    if age is None or not int(age[1]):
+        raise typer.BadParameter(f"{option} is a length of time such as 90s, 30m, 2h or 7d, not {text!r}")
+    return timedelta(seconds=int(age[1]) * _SECONDS[age[2]])
+
+
 def read_position(text: str | None, option: str) -> int | datetime | None:
     """A place in a log: an offset, a time, or an age such as 30m. Raises BadParameter.
 

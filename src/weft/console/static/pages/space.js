@@ -22,7 +22,7 @@ function Plane({data, layers, choose, setPoint}) {
     ${on("negative") && html`<g>${data.negative.boxes.map(r => rect(r, "negative"))}${data.negative.appeared.map(r => rect(r, "negative appeared"))}${data.negative.vanished.map(r => rect(r, "vanished"))}</g>`}
     ${on("curve") && html`<g class="hilbert">${data.curve.map(p => html`<path d=${"M" + p.map(([a, b]) => `${X(a).toFixed(1)} ${Y(b).toFixed(1)}`).join("L")}/>`)}</g>`}
     ${on("boxes") && html`<g>${data.filters.map(f => f.rects.map(r => rect(r, `filter ${f.number === data.chosen ? "chosen" : ""}`, f.number)))}</g>`}
-    <g class="axis" font-size=${12 / Math.min(1, scale)}><text x="4" y=${H - 6}>${shown(data.x)} ${data.low[0]} … ${data.high[0]} →</text><text x="4" y=${16 / Math.min(1, scale)}>↑ ${shown(data.y)} ${data.low[1]} … ${data.high[1]}</text></g>
+    <g class="axes" font-size=${12 / Math.min(1, scale)}><text x="4" y=${H - 6}>${shown(data.x)} ${data.low[0]} … ${data.high[0]} →</text><text x="4" y=${16 / Math.min(1, scale)}>↑ ${shown(data.y)} ${data.low[1]} … ${data.high[1]}</text></g>
     ${data.point && html`<g class="point"><path d="M${X(data.point.event[data.x])} 0V${H}M0 ${Y(data.point.event[data.y])}H${W}"/><circle cx=${X(data.point.event[data.x])} cy=${Y(data.point.event[data.y])} r="6"/></g>`}</g>`}<//>`;
 }
 

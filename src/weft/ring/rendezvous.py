@@ -107,7 +107,8 @@ from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 TopicNames = str | Collection[str]  # one topic, or several
 _FINISH = 2 * ANSWER  # for which a node that leaves waits for what was begun
 _PROBE = 2 * ANSWER  # between two looks whether a node that is owed events is back
-_AGAIN = 5 * ANSWER  # after which one that is back is reported again
+_AGAIN = 5 * ANSWER  # after which one that is back is reported again, and then after twice as long each time
+_MOST_AGAIN = 4 * _AGAIN
 _PAUSED = ANSWER  # a node that did not run for so long may have been considered dead
 
 
@@ -145,6 +146,7 @@ class RendezvousNode:
         self.own = OwnInterest(chord, table, settings, self.groups, rng)
         self._published = 0
         self._owed: dict[NodeAddress, int] = {}  # nodes that are owed events, and when they were asked or were back
+        self._again: dict[NodeAddress, int] = {}  # until those that are back are reported again
         self._gone: dict[NodeAddress, tuple[int, int]] = {}  # those of them that have left: when to try again
         self._ran_at: int | None = None
         self._leave_by: int | None = None
@@ -216,6 +218,7 @@ class RendezvousNode:
     def owe(self, addresses: Collection[NodeAddress], now: int) -> None:
         """These nodes are owed events: `Returned` follows, perhaps repeatedly, when they answer."""
         self._owed = {address: self._owed.get(address, now) for address in sorted(addresses)}
+        self._again = {address: pause for address, pause in self._again.items() if address in self._owed}
         self._gone = {address: due for address, due in self._gone.items() if address in self._owed}
 
     def reshape(
@@ -365,8 +368,10 @@ class RendezvousNode:
     def _probed(self, work: OwedProbe, part: NodeAddress, answer: WorkAnswer, now: int) -> list[RingEffect]:
         self.work.end(work)
         if not isinstance(answer, RangeIs) or answer.after is None or part not in self._owed:
+            self._again.pop(part, None)
             return []
-        self._owed[part] = now + _AGAIN
+        pause = self._again.get(part, _AGAIN)
+        self._owed[part], self._again[part] = now + pause, min(2 * pause, _MOST_AGAIN)
         return [Returned(part)]
 
     # -- requests of others ----------------------------------------------------------------------------

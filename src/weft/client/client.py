@@ -298,8 +298,10 @@ class Client:
         datacontenttype: str = "",
         durable: bool = True,
         ttl: float | timedelta | None = None,
-    ) -> None:
-        """Publish an event. Returns when it is on the broker's disk. Raises EventError and PublishError.
+    ) -> int:
+        """Publish an event. Returns when it is on the broker's disk: its offset in the log, 0 if that is not known.
+
+        Raises EventError and PublishError.
 
         The payload is bytes, text, or anything that JSON can express. After `ttl` seconds the event expires, and is no
         longer delivered. An event that is not durable is not stored: it reaches the connected subscribers, at most
@@ -316,7 +318,9 @@ class Client:
         sent = outgoing(event, payload, datacontenttype, ttl)
         while not self._engine.has_room():
             await self._engine.wait_for_room()
-        await self._engine.publish_one(sent, durable)
+        receipt = self._engine.publish_one(sent, durable)
+        await receipt
+        return receipt.offset
 
     async def publish_many(
         self, events: Iterable[Publishable], *, durable: bool = True, ttl: float | timedelta | None = None

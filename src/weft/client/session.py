@@ -196,7 +196,7 @@ class ClientSession:
     [Dial(connection=1, address=Address(scheme='weft', host='localhost', port=9338, path='')), WakeAt(at=10000000)]
     >>> _ = session.opened(1, now=5)
     >>> session.take()
-    [Hello(session='alerts', versions=(2, 5), credentials=none)]
+    [Hello(session='alerts', versions=(2, 6), credentials=none)]
     """
 
     def __init__(

@@ -176,7 +176,7 @@ class SyncClient(_Blocking[Client]):
         ttl: float | timedelta | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
+        """It returns nothing. Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
         sent = outgoing(event, payload, datacontenttype, ttl)
         try:
             while not self._engine.has_room():

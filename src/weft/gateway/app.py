@@ -44,7 +44,7 @@ STALLED = 60.0  # seconds after which a reader that takes nothing is disconnecte
 KEEP_ALIVE = 15  # seconds between comments in a quiet stream
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
-_EXPOSED = "location, retry-after, weft-attempts, weft-offsets"
+_EXPOSED = "location, retry-after, weft-attempts, weft-offset, weft-offsets"
 _HEADERS = re.compile(r"[A-Za-z0-9, _-]{0,1000}")
 
 AsgiScope = MutableMapping[str, Any]

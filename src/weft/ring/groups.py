@@ -623,9 +623,9 @@ class Groups:
     def tick(self, now: int) -> list[RingEffect]:
         """Renew memberships before the lease is over; look at all cells now and then, and when keys have moved."""
         effects: list[RingEffect] = []
-        if self._changes != self._keys.changes or now - self._reviewed >= REVIEW:
-            late = now - self._reviewed >= REVIEW
-            self._changes, self._reviewed = self._keys.changes, now
+        late = now - self._reviewed >= REVIEW
+        if late or self._changes != self._keys.changes:
+            self._changes, self._reviewed = self._keys.changes, now if late else self._reviewed
             holds = [s for s in self._states if isinstance(s, CellHold) and (s.arcs or s.giving)]
             for hold in holds if late else ():  # nobody tells a former member that the tree is another one
                 self._trees.pop(hold.topic, None)

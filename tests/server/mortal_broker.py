@@ -1,7 +1,7 @@
 """A broker program that kills itself in a given state of a move, as if somebody had pulled the plug just then.
 
 It is `weft serve` in every other respect. A file named `arm` in the directory that MORTAL names has the state, and is
-removed; `killed` then has it. ASKING and LEFT are met when a message is about to be sent, the others when they are stored.
+removed; `killed` then has it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := dev,bench,spark,broker,docs
 
-.PHONY: run test test-spark test-others test-slow sim mobility chaos mutants check docs pictures bench house fuzz setup clean
+.PHONY: run test test-spark test-others test-slow sim mobility chaos mutants check docs pictures console-pictures bench house fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -47,6 +47,9 @@ docs: $(READY)  ## the documentation as a site: build/docs/index.html
 
 pictures: $(READY)  ## draw the pictures of the documentation again
 	PYTHONPATH=docs $(BIN)/python -m pictures.draw
+
+console-pictures: $(READY)  ## take the pictures of the web console again, with Chromium
+	$(BIN)/python tools/console_pictures.py $(ARGS)
 
 bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
 	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +31,7 @@ PAGES = {
     "dead": "/dead?session=failing",
     "rules": "/rules?" + urlencode({"where": "magnitude > 3", "event": '{"magnitude": 6.1}'}),
 }
+HEIGHTS = {"overview": 960, "filters": 1500, "brokers": 800, "publish": 1000}
 
 
 def take(page: Page, address: str, name: str) -> None:
@@ -45,7 +45,8 @@ def take(page: Page, address: str, name: str) -> None:
         page.wait_for_timeout(4_000)  # so that there are rates
     page.wait_for_selector("body[data-ready]")
     page.wait_for_timeout(500)
-    page.screenshot(path=FOLDER / f"{name}.png", full_page=name == "filters")
+    page.set_viewport_size({"width": 1100, "height": HEIGHTS.get(name, 640)})
+    page.screenshot(path=FOLDER / f"{name}.png")
 
 
 def main() -> None:
@@ -68,14 +69,11 @@ def main() -> None:
                 next(failing).nack("the pager did not answer")
         play = stack.enter_context(sync_playwright())
         browser = play.chromium.launch(executable_path=shutil.which("chromium"))
-        page = browser.new_page(viewport={"width": 1200, "height": 760})
+        page = browser.new_page(viewport={"width": 1100, "height": 640})
         for name in sys.argv[1:] or PAGES:
             take(page, north.gateway, name)
             client.publish_many(events[:30])
         browser.close()
-    for path in FOLDER.glob("*.png"):
-        if shutil.which("convert"):
-            subprocess.run(["convert", path, "-colors", "96", "-strip", path], check=True)
 
 
 if __name__ == "__main__":

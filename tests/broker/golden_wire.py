@@ -36,6 +36,7 @@ from weft.protocol.messages import (
     NewEpoch,
     Ping,
     Publish,
+    PublishProfile,
     Question,
     QueueNumber,
     ReadHistory,
@@ -43,10 +44,12 @@ from weft.protocol.messages import (
     RetryDead,
     SubNumber,
     Subscribe,
+    SubscribeProfiles,
     Unadvertise,
     Unsubscribe,
     Whence,
     Whereabouts,
+    WithdrawProfile,
 )
 from weft.protocol.questions import AskSessions, AskSubscriptions, AskSummary, AskTrace, SearchEvents, encode_body
 
@@ -438,6 +441,19 @@ def history() -> Recorder:
     return on
 
 
+def offsets() -> Recorder:
+    """Confirmations with offsets, and without for a client of the version before."""
+    on = Recorder()
+    for name, newest in (("p", 6), ("q", 5)):
+        on.do(f"connect {name}")
+        on.say(name, Hello(versions=(2, newest), session=name))
+    on.say("p", *(Publish.of(number, {"x": number}, b"body") for number in range(1, 4)))
+    on.say("q", Publish.of(1, {"x": 1}))
+    on.say("p", Publish.of(3, {"x": 3}), Publish.of(4, {"x": 4}))
+    on.say("p", Publish.of(4, {"x": 4}))
+    return on
+
+
 def questions() -> Recorder:
     """Questions and answers, with a page token, and one that is refused."""
     on = Recorder()
@@ -521,6 +537,25 @@ def lists() -> list[Recorder]:
     return [*pair.ends.values()]
 
 
+def profiles() -> list[Recorder]:
+    """Profiles and queries for them cross a link, in a table of their own, and again after it was cut."""
+    pair = _pair()
+    pair.dial("a", "b", "w1")
+    pair.hello("a", "s", versions=(2, 5))
+    pair.hello("b", "p", versions=(2, 5))
+    pair.say("b", "p", PublishProfile(1, "7", "x BETWEEN 1 AND 5", 60 * SECOND, b"stay inside", 77))
+    pair.say("a", "s", SubscribeProfiles(subscribe(1, "x >= 0"), "covering"))
+    pair.say("a", "s", SubscribeProfiles(subscribe(2, "x > 4", 1), "overlap"))
+    pair.say("b", "p", PublishProfile(2, "7", "x BETWEEN 1 AND 4", 90 * SECOND), PublishProfile(3, "8", "x >", 1))
+    pair.say("b", "p", PublishProfile(4, "8", "x = 9", 30 * SECOND), WithdrawProfile(5, "7"), WithdrawProfile(6, "9"))
+    pair.wait(32)  # heartbeats, and digests; one profile expires
+    pair.cut("w1")
+    pair.say("b", "p", PublishProfile(7, "10", "x = 10", 30 * SECOND))
+    pair.dial("b", "a", "w2")
+    pair.wait(1)
+    return [*pair.ends.values()]
+
+
 def record(directory: Path) -> None:
     """Record all scenarios."""
     wire, logs = directory / "wire", directory / "broker_log"
@@ -543,6 +578,7 @@ def record(directory: Path) -> None:
         recorder.save(wire / f"{name}.txt", COMMENT)
     stored().save(wire / "stored.txt", COMMENT.replace("code of commit 69c4c04", "first code of version 3"))
     history().save(wire / "history.txt", COMMENT.replace("commit 69c4c04", "the version that added it"))
+    offsets().save(wire / "offsets.txt", COMMENT.replace("commit 69c4c04", "the version that added them"))
     questions().save(wire / "questions.txt", COMMENT.replace("commit 69c4c04", "the version that added them"))
     for each in abandoned():
         comment = COMMENT.replace("commit 69c4c04", "the version that added it")
@@ -553,6 +589,10 @@ def record(directory: Path) -> None:
     for each in lists():
         each.save(
             wire / f"lists-{each.broker.name}.txt", COMMENT.replace("commit 69c4c04", "the version that added them")
+        )
+    for each in profiles():
+        each.save(
+            wire / f"profiles-{each.broker.name}.txt", COMMENT.replace("commit 69c4c04", "the version that added them")
         )
     with TemporaryDirectory() as copy:
         shutil.copytree(logs, copy, dirs_exist_ok=True)

@@ -13,6 +13,7 @@ from broker.test_link_sessions import completes
 from broker.test_links import subscribed
 from broker.test_links_random import SCHEMA
 from weft.broker.effects import Relayed
+from weft.broker.limits import RefusalError
 from weft.errors import LocalProtocolError
 from weft.protocol.link_messages import LinkEvents, LinkHello, LinkRelay, LinkUpdate
 from weft.protocol.messages import Advertise, Bye, Complete, Publish, SubNumber, Subscribe
@@ -124,7 +125,7 @@ def test_a_network_changes_its_label_space_over_links(advertised: bool) -> None:
         network.settle()
     subscribed(network, "a", "s", "x > 5")
     space = LabelSpace.of(SCHEMA, 4)
-    network["b"].do(network["b"].core.retune(space, network["b"].now))
+    network["a"].do(network["a"].core.retune(space, network["a"].now))
     for _ in range(5):
         network.step()
     network.cut("b", "c")
@@ -223,3 +224,24 @@ def test_a_label_space_that_a_full_log_refuses_is_stored_later() -> None:
     network.settle()
     assert network["a"].link("b").connected
     assert at_rest(network)
+
+
+def test_two_brokers_never_begin_two_label_spaces() -> None:
+    """Neighbours that changed to different ones would refuse each other for ever."""
+    network = Network("a", "b", "c", model="dls", schema=SCHEMA).chain()
+    network.settle()
+    for name in "bc":
+        with pytest.raises(RefusalError, match="a begins all re-tunings of this network"):
+            network[name].core.retune(LabelSpace.of(SCHEMA, 4), network[name].now)
+    network.cut("b", "c")  # c still knows who begins
+    with pytest.raises(RefusalError, match="a begins all re-tunings"):
+        network["c"].core.retune(LabelSpace.of(SCHEMA, 4), network["c"].now)
+    network.crash("c")  # and knows it no more
+    with pytest.raises(LocalProtocolError, match="b has not been here since this broker started"):
+        network["c"].core.retune(LabelSpace.of(SCHEMA, 4), network["c"].now)
+    network["a"].do(network["a"].core.retune(LabelSpace.of(SCHEMA, 8), network["a"].now))
+    network.dial("b", "c")
+    network.settle()
+    for name in "abc":
+        assert network[name].table.settings == network["a"].table.settings
+    network.check()

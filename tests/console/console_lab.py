@@ -45,10 +45,25 @@ class ConsoleTab:
         """Wait until a text is to be read somewhere."""
         self.page.locator(where).get_by_text(text).first.wait_for()
 
+    def shows(self, caption: str, column: int, cells: list[str]) -> None:
+        """Wait until a column of a table has these cells."""
+        for _ in range(PATIENCE // 50):
+            if (found := [row[column] for row in self._cells(caption)]) == cells:
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"{caption} shows {found}, not {cells}")
+
     def table(self, caption: str) -> list[list[str]]:
-        """The cells of a table, row by row."""
+        """The cells of a table, row by row, as soon as it has one."""
+        self.page.locator(f'table:has(caption:text-is("{caption}")) tbody tr').first.wait_for()
+        return self._cells(caption)
+
+    def _cells(self, caption: str) -> list[list[str]]:
         rows = self.page.locator(f'table:has(caption:text-is("{caption}")) tbody tr')
-        return [row.locator("td").all_inner_texts() for row in rows.all()]
+        found: list[list[str]] = rows.evaluate_all(
+            "rows => rows.map(row => [...row.cells].map(cell => cell.innerText))"
+        )
+        return found
 
     def axe(self) -> list[str]:
         """What axe finds that is serious or critical. The tab needs bypass_csp."""

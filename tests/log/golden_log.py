@@ -21,11 +21,13 @@ from weft.log.base import (
     MovePublisher,
     MoveRow,
     Offset,
+    ProfileRow,
     Put,
     SeatId,
     SessionId,
     SessionRow,
     SetMeta,
+    ShownRow,
     SubRow,
 )
 from weft.log.opening import LogOptions, open_log
@@ -60,7 +62,16 @@ GROUPS = (
     ),
 )
 MOVES = Group(4000, None, (Put(MoveRow(SessionId(77), 1, 4, "south", 9, 12, 0, b"body")),))
-BY_FORMAT = {1: GROUPS, 2: (*GROUPS, MOVES)}  # what each golden log holds
+PROFILES = Group(
+    5000,
+    None,
+    (
+        Put(HeardRow(SeatId(3), 0, 9, b"profile", 1)),
+        Put(ProfileRow(4, SessionId(77), "7", "magnitude > 6", 4500, 9000, 11, b"stay inside")),
+        Put(ShownRow(SeatId(1), 99, "station", "8", 4600, 9100)),
+    ),
+)
+BY_FORMAT = {1: GROUPS, 2: (*GROUPS, MOVES), 3: (*GROUPS, MOVES, PROFILES)}  # what each golden log holds
 
 
 def write(directory: Path) -> None:
@@ -68,6 +79,7 @@ def write(directory: Path) -> None:
     log.commit(GROUPS[:2])
     log.commit(GROUPS[2:])
     log.commit([MOVES])
+    log.commit([PROFILES])
     log.close()
 
 

@@ -21,11 +21,13 @@ from weft.log.base import (
     HeardRow,
     LinkRow,
     Offset,
+    ProfileRow,
     Put,
     SeatId,
     SessionId,
     SessionRow,
     SetMeta,
+    ShownRow,
     SubRow,
 )
 from weft.log.codec import _NUMBERS, GroupRow, _checksum, decode_group, encode_group
@@ -39,7 +41,9 @@ ROWS = [
     *(SessionRow(SessionId(at), f"name {at}", "owner", 1, 1, 9) for at in range(5, 25)),
     AdvertRow(1, SessionId(5), "x > 5"),
     LinkRow(SeatId(50), "north", "peer", "f" * 32, 7, Offset(3)),
-    *(HeardRow(SeatId(50), 0, at, b"item") for at in range(30)),
+    *(HeardRow(SeatId(50), 0, at, b"item", at % 2) for at in range(30)),
+    ProfileRow(60, SessionId(5), "7", "x > 5", 3, 9, 1, b"payload"),
+    ShownRow(SeatId(1), 8, "source", "7", 3, 9),
     DeadRow(SeatId(1), Offset(1), 5, "no", 9, b"body"),
 ]
 

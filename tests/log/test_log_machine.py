@@ -30,10 +30,12 @@ from weft.log.base import (
     MovePublisher,
     MoveRow,
     Offset,
+    ProfileRow,
     Put,
     Remove,
     SessionRow,
     SetMeta,
+    ShownRow,
     SubRow,
 )
 
@@ -47,9 +49,11 @@ ROWS = st.one_of(
     st.builds(SubRow, few, few, few, name, blob, big, big, blob, blob),
     st.builds(AdvertRow, few, few, name),
     st.builds(LinkRow, st.integers(3, 6), name, name, name, big, big),
-    st.builds(HeardRow, few, st.integers(-1, 1), few, blob),
+    st.builds(HeardRow, few, st.integers(-1, 1), few, blob, st.integers(0, 1)),
     st.builds(DeadRow, few, few, big, name, big, blob),
     st.builds(MoveRow, few, st.integers(0, 3), few, name, big, big, big, blob),
+    st.builds(ProfileRow, few, few, name, name, big, big, big, blob),
+    st.builds(ShownRow, few, big, name, name, big, big),
 )
 REMOVALS = st.sampled_from(list(KEYS)).flatmap(
     lambda table: st.builds(Remove, st.just(table), st.tuples(*[st.integers(1, 6)] * len(KEYS[table])))
@@ -288,6 +292,8 @@ class LogMachine(RuleBasedStateMachine):
             (LinkRow, state.links),
             (HeardRow, state.heard),
             (MoveRow, state.moves),
+            (ProfileRow, state.profiles),
+            (ShownRow, state.shown),
         ):
             assert list(map(astuple, found.values())) == list(map(astuple, model.of(kind).values()))
             assert list(found) == list(model.of(kind))

@@ -12,6 +12,7 @@ from weft.index.base import SubId
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.network.tables import BrokerId, TableNetwork
+from weft.routing.table import Link
 
 TEXTS = (
     "a HAS 'a'",
@@ -51,3 +52,20 @@ def test_every_table_delivers_what_has_says(name: str) -> None:
         home, _ = filters.pop(SubId(round_))
         network.unsubscribe(home, SubId(round_))
         network.settle(MOST_STEPS)
+
+
+def test_among_very_many_values_of_lists_what_covers_a_filter_is_found() -> None:
+    here, there = BrokerId("here"), BrokerId("there")
+    network = TableNetwork([here, there], TABLES["covering"].make, np.random.default_rng(1))
+    network.attach(here, there)
+    for n in range(400):
+        network.subscribe(here, SubId(n), parse(f"a HAS 'tag {n}'"))
+    for n in range(20):
+        network.subscribe(here, SubId(1_000 + n), parse(f"a HAS ALL ('tag {n}', 'x') AND b > {n}"))
+    network.settle(MOST_STEPS)
+    assert len(network.table(here).told(Link(there))) == 400
+    network.unsubscribe(here, SubId(7))
+    network.settle(MOST_STEPS)
+    told = [str(item) for item in network.table(here).told(Link(there)).values()]
+    assert len(told) == 400
+    assert any("'tag 7'" in each and "b > 7" in each for each in told)

@@ -14,26 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from spark.told_items import update
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.relate import covers
 from weft.errors import PipelineError, SchemaError
-from weft.index.base import SubId
 from weft.index.tree import TreeIndex
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.order.minimal_cover import minimal_cover
-from weft.routing.covering.table import CoveringTable
 from weft.routing.dls.space import LabelSpace
-from weft.routing.dls.structure import CountingFilter
 from weft.routing.dls.table import DlsTable
-from weft.routing.merging.table import MergingTable
 from weft.routing.mics.table import MicsTable
-from weft.routing.negative.table import NegativeTable
-from weft.routing.table import Link, Update
+from weft.routing.table import Link
 from weft.space.content import ContentSpace
 from weft.spark.aggregate import Aggregated, RoundLimits, aggregate
 from weft.spark.aggregate_check import check
-from weft.spark.load import counting_filter, load, update
 from weft.spark.subscriptions import Subscriptions
 from weft.spark.subscriptions import subscriptions as subscriptions_of
 from weft.workloads.corners import corner_events
@@ -144,9 +139,6 @@ def test_ranges_and_labels_admit_what_is_wanted(done: Callable[[str], Aggregated
     held = {row["label"]: row["count"] for row in collected(done("dls").active)}
     levels = labels.levels(np.array(list(held)))
     assert np.isin(labels.of_events(events, levels), list(held)).any(axis=1)[wanted].all()
-    some = counting_filter(done("dls"))
-    assert CountingFilter.from_bytes(some.to_bytes()).contains(list(held)).all()
-    assert len(some) == sum(held.values())
     kept = {row["id"] for row in collected(done("mics").passive)}
     assert all(set(row["coverers"]).isdisjoint(kept) for row in collected(done("mics").passive))
 
@@ -168,40 +160,6 @@ def test_a_neighbour_understands_what_it_is_told(done: Callable[[str], Aggregate
         assert not wanted or neighbour.route(event, None) == {NORTH}
 
 
-def all_told(table: Any, link: Link) -> list[Update]:
-    """What a new neighbour is told, to the end."""
-    tells = table.attach(link)
-    while table.pending:
-        tells += table.step(100)
-    return [tell.update for tell in tells]
-
-
-@pytest.mark.parametrize(
-    ("model", "table"), [("covering", CoveringTable), ("subsumption", NegativeTable), ("merging", MergingTable)]
-)
-def test_a_loaded_table_tells_what_one_tells_that_was_fed_everything(
-    done: Callable[[str], Aggregated], model: str, table: Any
-) -> None:
-    loaded = load(done(model), lambda local: table(SCHEMA, local=local))
-    fed, neighbour = table(SCHEMA), table(SCHEMA)
-    for number, text in enumerate(TEXTS):
-        fed.change({SubId(number): parse(text)}, ())
-    neighbour.attach(NORTH)
-    neighbour.attach(SOUTH)
-    events = corner_events(columns_of_texts(TEXTS), 200, np.random.default_rng(7))
-    for drop in ([], [SubId(each) for each in range(0, len(TEXTS), 7)], [SubId(1), SubId(2)]):
-        for link, one in ((NORTH, loaded), (SOUTH, fed)):
-            one.change({}, drop)
-            for told in all_told(one, Link("away")):
-                neighbour.learn(link, told)
-            one.detach(Link("away"))
-            while one.pending:
-                one.step(100)
-        for event in events:
-            assert neighbour.route(event, None) in (set(), {NORTH, SOUTH})
-    loaded.check()
-
-
 def test_what_is_wrong_goes_to_the_errors_and_stops_nothing(spark: SparkSession) -> None:
     rows = [("a", "x > 1"), ("b", "x >"), ("c", "x > 2"), ("c", "x > 3"), ("d", "x > 2 AND x < 1"), ("e", None)]
     found = aggregate(frame(spark, rows, "string"))
@@ -210,8 +168,6 @@ def test_what_is_wrong_goes_to_the_errors_and_stops_nothing(spark: SparkSession)
     assert sorted(row["id"] for row in wrong) == ["b", "c", "c", "d", "e"]
     assert found.statistics.errors == 5
     assert {row["reason"] for row in wrong if row["id"] == "d"} == {"matches nothing"}
-    with pytest.raises(PipelineError, match="bigint"):
-        load(found, lambda local: CoveringTable(local=local))
 
 
 def test_of_nothing_comes_nothing(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from spark.told_items import update
 from weft.algebra.bulk import columns_of_texts
 from weft.language.meaning import matches
 from weft.language.text import parse
@@ -14,7 +15,6 @@ from weft.server.config import BrokerConfig
 from weft.server.initial_load import InitialTable, routing_table
 from weft.spark.aggregate import aggregate
 from weft.spark.aggregate_files import save, session_names
-from weft.spark.load import update
 from weft.spark.subscriptions import subscriptions
 from weft.spark.tune import Samples, tune
 from weft.testing import broker

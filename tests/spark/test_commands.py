@@ -208,6 +208,17 @@ def test_numbers_among_texts_are_noted(engine, files, tmp_path):
     assert facts["matches"] == 2  # x > 4, and x >= 9
 
 
+def test_lists_among_texts_are_noted(engine, files, tmp_path):
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"x": 5, "tags": ["rock", "live"]}\n{"x": 9, "tags": "rock"}\n{"x": 5, "s": "[INFO] a [b]"}\n')
+    names = ("--id", "name", "--filter", "wish", "--engine", engine)
+    notes = answer("match", str(events), files["subs.csv"], *names)["notes"]
+    noted = [each for each in notes if "although some of its values are lists" in each]
+    assert noted == [each for each in notes if "'tags'" in each]
+    assert len(noted) == 1
+    assert "HAS does not see" in noted[0]
+
+
 HARDLY = {"a": "xx > 4", "b": "s > 5", "c": "x > 4", "d": "NOT x <= 4", "e": "x > 5 AND x < 3", "f": "x >"}
 
 

@@ -18,9 +18,10 @@ from weft.errors import PipelineError
 from weft.model.schema import Schema
 from weft.pipeline.attributes import CORRUPT
 from weft.pipeline.file_names import files_without_bytes, format_of
+from weft.pipeline.match_job import number_note
 from weft.pipeline.preflight import check_output
 from weft.spark.failures import failures
-from weft.spark.files import numbers_in_texts, read_frame, write_frame
+from weft.spark.files import doubtful_texts, read_frame, write_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,10 +195,10 @@ def test_a_schema_has_the_last_word(spark: SparkSession, tmp_path):
 def test_texts_that_are_mostly_numbers_are_named(spark: SparkSession, tmp_path):
     path = put(tmp_path / "a.csv", "x,s,t\n1,a,1\n2,b,x\n3,1,y\nNA,c,z\n")
     frame = read_frame(spark, path)
-    assert numbers_in_texts(frame) == ["x"]
-    assert numbers_in_texts(frame, Schema.of(x="string")) == []
-    assert numbers_in_texts(frame.select("s")) == []
-    assert numbers_in_texts(spark.range(3)) == []
+    assert doubtful_texts(frame) == [number_note("x")]
+    assert doubtful_texts(frame, Schema.of(x="string")) == []
+    assert doubtful_texts(frame.select("s")) == []
+    assert doubtful_texts(spark.range(3)) == []
 
 
 def test_a_key_twice_in_a_line_fails_nothing(spark: SparkSession, tmp_path):

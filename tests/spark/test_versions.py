@@ -13,7 +13,8 @@ from weft.model.column import FREE
 from weft.model.limits import LIMITS
 from weft.pipeline.boxes import Reading
 from weft.spark import version_matcher
-from weft.spark.batch_folder import BatchFolders
+from weft.spark.batch_folder import DRAFT, BatchFolders
+from weft.spark.batch_matching import PartFile
 from weft.spark.stream_commands import fold
 from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
 from weft.spark.subscription_versions import SubscriptionVersions
@@ -198,12 +199,31 @@ def test_a_checkpoint_of_another_stream_is_refused(tmp_path):
     journal.close()
 
 
+def test_readers_that_look_into_every_folder_see_no_drafts(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    folders = BatchFolders(tmp_path / "out")
+    every = str(tmp_path / "out" / "**" / "*.parquet")
+    for batch in (0, 1):
+        draft = folders.draft(batch)
+        files = [PartFile(draft / name) for name in ("a.parquet", "half.parquet")]
+        for file in files:
+            file.write(pa.record_batch({"n": [batch]}))
+        name = files[0].close()
+        assert [*draft.iterdir()], "the draft is on disk"
+        if batch == 0:
+            assert duckdb.sql(f"SELECT file FROM glob('{every}')").fetchall() == []
+        else:
+            assert duckdb.sql(f"SELECT n FROM read_parquet('{every}')").fetchall() == [(0,)]
+        folders.commit(batch, draft, [name], {"batch": batch})
+    assert sorted(duckdb.sql(f"SELECT n FROM read_parquet('{every}')").fetchall()) == [(0,), (1,)]
+
+
 def test_a_folder_appears_whole_and_without_files_of_tasks_that_died(tmp_path):
     folders = BatchFolders(tmp_path / "out")
     draft = folders.draft(4)
     draft.mkdir()
     for name in ("a.parquet", "zombie.parquet"):
-        (draft / name).write_text(name)
+        (draft / (name + DRAFT)).write_text(name)
     assert folders.manifest(4) is None
     assert folders.committed() == []
     folders.commit(4, draft, ["a.parquet"], {"batch": 4})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 from weft.algebra import interval
 from weft.algebra.box import Box
-from weft.algebra.interval import Line
+from weft.algebra.interval import NUMBERS, TIMESTAMPS, Line
 from weft.algebra.relate import as_form
-from weft.algebra.strings import Strings
+from weft.algebra.strings import ALL_STRINGS, Strings
 from weft.algebra.subtract import subtract
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterTooComplexError
@@ -72,15 +72,17 @@ def _kind(name: str, schema: Schema | None) -> Type | None:
 
 
 def _values(values: ValueSet, kind: Type | None) -> Iterator[Any]:
-    """Some members of a set, the plainest first; None is absence."""
-    for number in _numbers(values.numbers):
-        if kind is not Type.INT or number == int(number):
-            yield number
-    yield from _texts(values.strings)
-    yield from sorted(values.bools, reverse=True)
-    yield from _moments(values.timestamps)
-    if values.absent:
-        yield None
+    """Some members of a set; None is absence. Types of which it has a part come first: they are what a filter tests."""
+    numbers = (each for each in _numbers(values.numbers) if kind is not Type.INT or each == int(each))
+    parts = [
+        (values.numbers != NUMBERS, numbers),
+        (values.strings != ALL_STRINGS, _texts(values.strings)),
+        (len(values.bools) < 2, iter(sorted(values.bools, reverse=True))),
+        (values.timestamps != TIMESTAMPS, _moments(values.timestamps)),
+        (False, iter((None,) if values.absent else ())),
+    ]
+    for wanted in (True, False):
+        yield from chain.from_iterable(some for is_part, some in parts if is_part is wanted)
 
 
 def _numbers(line: Line) -> Iterator[float]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weft.broker.effects import ConnectionId
 from weft.broker.queue import Queue
 from weft.broker.sessions import ClientSubscription, Connection, Session
-from weft.log.base import Offset, Remove, StateChange
-from weft.protocol.messages import Accepted, DeadDone, QueueNumber, SubNumber, Welcome
+from weft.log.base import Offset, ProfileRow, Remove, StateChange
+from weft.protocol.messages import Accepted, DeadDone, ProfilePublished, QueueNumber, SubNumber, Welcome
 
 if TYPE_CHECKING:
     from weft.broker.completion import Announcement, LearntFrame
@@ -116,6 +116,24 @@ class AdvertRemoved(NamedTuple):
     number: int
     stored: int
     text: str
+    accepted: Accepted
+
+
+class ProfileStored(NamedTuple):
+    """A profile is published once it is stored; without a row it was before, and its client asks again."""
+
+    connection: Connection
+    row: ProfileRow | None
+    before: ProfileRow | None
+    answer: ProfilePublished
+
+
+class ProfileRemoved(NamedTuple):
+    """A profile is withdrawn once that is stored."""
+
+    connection: Connection
+    row: ProfileRow
+    number: int
     accepted: Accepted
 
 
@@ -263,4 +281,5 @@ AfterClient: TypeAlias = AfterSession | AdvertAdded | AdvertRemoved
 AfterSubscription: TypeAlias = SubscriptionAdded | FilterReplaced | SubscriptionEnded | Revocations
 AfterQueue: TypeAlias = SharedQueueCreated | SharedQueueRetired | DeadLettersAdded | DeadLettersRemoved
 AfterLink: TypeAlias = NeighbourAttached | NeighbourDetached | PeerLogChanged | RowsPending
-AfterCommit: TypeAlias = AfterClient | AfterSubscription | AfterQueue | DeadLettersDropped | AfterLink
+AfterProfile: TypeAlias = ProfileStored | ProfileRemoved
+AfterCommit: TypeAlias = AfterClient | AfterSubscription | AfterQueue | DeadLettersDropped | AfterLink | AfterProfile

@@ -33,7 +33,7 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 Every call is one turn, and ends with these steps:
 
 1. Match: the events that came in are matched with the subscriptions as they are now, get their offsets, and are routed
-   to neighbours. Transient events are delivered and sent.
+   to neighbours. Transient events are delivered and sent. Notices of profiles follow.
 2. Serve: queues that have room or a consumer now get what they may have.
 3. Close connections that are too slow. What they gave back may serve others, so step 2 follows again.
 4. Link: each neighbour is sent the progress, events and control frames that its windows allow; changes that every
@@ -73,6 +73,8 @@ from weft.broker.links.links import Links
 from weft.broker.links.neighbour import LinkStatus
 from weft.broker.moves.moves import Moves
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.home import HomeProfiles
+from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.asking import Questions
 from weft.broker.questions.operations import Operations
 from weft.broker.queue import Queue
@@ -85,7 +87,7 @@ from weft.broker.transient_queue import TransientQueue
 from weft.errors import LocalProtocolError
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.predicate_modules import agreed_predicates
-from weft.log.base import Log, Offset, SessionId, State
+from weft.log.base import NEVER, Log, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.protocol.fingerprint import fingerprint
 from weft.protocol.link_messages import IncomingMessage, LinkRelay
@@ -140,7 +142,7 @@ class Core:
 
     A broker with neighbours has a `name`, by which they know it. `authenticate_link` checks the hello of a neighbour,
     and `link_credentials` are what each neighbour is shown. `predicates` are those that filters may call; the table,
-    and rules that call any, are made with the same ones.
+    and rules that call any, are made with the same ones. `no_profiles` says why there can be no profiles, if so.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a broker
@@ -160,6 +162,7 @@ class Core:
         limits: ClientLimits | None = None,
         advertised: bool = False,
         executor: Executor | None = None,
+        no_profiles: str = "",
     ) -> None:
         parts = BrokerParts(log, state, table, draw, schema, predicates, rules, limits, executor)
         journal, sessions, neighbours = parts.journal, parts.sessions, parts.neighbours
@@ -178,24 +181,30 @@ class Core:
             state.next,
         )
         ingest = Ingest(parts, delivery, forwarding, advertised)
-        knows = journal, sessions, table, neighbours, forwarding, parts.completion, parts.access, parts.decoder
+        knows = journal, sessions, parts.tables, neighbours, forwarding, parts.completion, parts.access, parts.decoder
         agreed = link_credentials or (lambda _: b""), authenticate_link, agreed_predicates(predicates)
         links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, *agreed)
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
         failed, explainer, history = FailedDeliveries(parts, delivery), Explainer(parts, links), HistoryReads(parts)
-        clients = ClientConnections(parts, subscribing, adverts, authenticate, fingerprint(schema, predicates))
+        notices = ProfileNotices(parts, ingest, links)
+        homes = HomeProfiles(parts, links, subscribing, notices, no_profiles)
+        subscribing.notices, subscribing.homes = notices, homes
+        clients = ClientConnections(parts, subscribing, adverts, homes, authenticate, fingerprint(schema, predicates))
         revocation = Revocation(parts, subscribing, delivery, ingest)
         clients.moves = moves = Moves(parts, ingest, links, subscribing, adverts, clients)
         revocation.changed = moves.departures.changed
+        moves.departures.has_profiles = homes.concerns
         links.linked, links.bounced = moves.linked, moves.bounced
-        operations = Operations(parts, links, clients, subscribing, revocation)
-        questions = Questions(parts, ingest, links, history, explainer, operations)
+        operations = Operations(parts, links, clients, subscribing, revocation, notices)
+        questions = Questions(parts, ingest, links, history, explainer, operations, notices)
         # turns
         asked, answers = (clients, subscribing, adverts, failed), (explainer, questions, history)
-        self._dispatch = Dispatch(parts, ingest, delivery, *asked, *answers, links, moves, self.status)
-        self._commit = Commit(parts, ingest, delivery, *asked, forwarding, revocation, links, operations, moves)
+        self._dispatch = Dispatch(parts, ingest, delivery, *asked, *answers, links, moves, homes, self.status)
+        done = forwarding, revocation, links
+        self._commit = Commit(parts, ingest, delivery, *asked, *done, operations, moves, homes, notices)
+        self._homes, self._notices = homes, notices
         self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self.clock_jumped: Callable[[int], None] = lambda _: None  # gets by how many microseconds UTC has jumped
         self._journal, self._sessions, self._queues, self._delivery = journal, sessions, parts.queues, delivery
@@ -203,7 +212,7 @@ class Core:
         self._clients, self._revocation, self._unchecked = clients, revocation, parts.access.unchecked
         self._parts, self._completion, self._out, self._timers = parts, parts.completion, parts.out, parts.timers
         self._backlog, self._clock, self._moves, self._questions = parts.backlog, LogClock(state.at), moves, questions
-        Recovery(parts, links, moves, predicates).restore(state)
+        Recovery(parts, links, moves, homes, notices, predicates).restore(state)
         revocation.restored()
         parts.backlog.begin(parts.queues.all, journal.end)
         self._restored = [each for each in sessions.by_id.values() if each.name]  # until the first tick
@@ -493,6 +502,7 @@ class Core:
         while True:
             if journal.write.attributes or journal.write.transient:
                 self._ingest.match(now)  # 1
+            self._show_profiles(now)
             while queues.serve_now or delivery.too_slow:
                 self._serve(now)  # 2
                 self._close_slow(now)  # 3
@@ -503,10 +513,23 @@ class Core:
             if self._commit.persist(now):  # 6
                 break
         more = bool(queues.serve_later or self._unchecked or self._dispatch.behind or self._backlog.queues)
-        more = more or bool(self._questions.waiting)
+        more = more or bool(self._questions.waiting) or self._notices.behind(now)
         if not more and (links.behind or links.table_pending or links.learning):
             more = links.busy
         return self._out.drain(SetTimer(now.monotonic) if more else self._timers.next())  # 7
+
+    def _show_profiles(self, now: Now) -> None:
+        """Profiles that have expired end, and subscriptions get the notices that are due."""
+        notices, at = self._notices, self._journal.at
+        ends = min(self._homes.next_end, notices.next_end)
+        if ends <= at:
+            notices.expire()
+            self._homes.expire()
+            ends = min(self._homes.next_end, notices.next_end)
+        if notices.due:
+            notices.write(now)
+        if ends != NEVER:
+            notices.wake(ends, now)
 
     def _serve(self, now: Now) -> None:
         queues = self._queues
@@ -569,10 +592,19 @@ class Core:
             len(found),
             tuple(nlargest(queues, found, key=lambda each: (each.behind, each.open))),
             len(journal.groups),
-            {**self.counts, **self._moves.figures, **assumed, **suppressed},
+            {**self.counts, **self._moves.figures, **self._profile_figures(), **assumed, **suppressed},
             self.driver(),
             dict(engine.chosen),
         )
+
+    def _profile_figures(self) -> dict[str, int]:
+        """How many profiles and queries there are, unless there are none."""
+        figures = {
+            "profiles published here": len(self._homes),
+            "profiles living": len(self._notices.living),
+            "queries for profiles": len(self._notices.queries),
+        }
+        return {name: value for name, value in figures.items() if value}
 
     def _durable_status(self, queue: Queue) -> QueueStatus:
         owner = None if queue.session is None else self._sessions.by_id.get(queue.session)
@@ -619,3 +651,4 @@ class Core:
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken. Cost: linear in everything."""
         Invariants(self._parts).check()
+        self._notices.check()

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from weft.broker import after_commit
 from weft.broker.advertisements import ClientAdvertisements
-from weft.broker.after_commit import AfterCommit, SubscriptionAdded
+from weft.broker.after_commit import AdvertAdded, AfterCommit, FilterReplaced, SubscriptionAdded
 from weft.broker.dead_letters import FailedDeliveries
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now, Persist, Ticket
@@ -34,6 +34,8 @@ from weft.broker.moves.arrivals import corrected_step
 from weft.broker.moves.moves import Moves
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.home import HomeProfiles
+from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.operations import Operations
 from weft.broker.queue import Queue
 from weft.broker.revocation import Revocation
@@ -67,8 +69,10 @@ class Commit:
         links: Links,
         operations: Operations,
         moves: Moves,
+        homes: HomeProfiles,
+        notices: ProfileNotices,
     ) -> None:
-        self._operations = operations
+        self._operations, self._homes, self._notices = operations, homes, notices
         self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
         self._completion, self._out, self._timers = parts.completion, parts.out, parts.timers
         self._backlog, self._limits, self._counts = parts.backlog, parts.limits, parts.counts
@@ -131,8 +135,9 @@ class Commit:
             self._apply(value, now)
         for arrival in group.arrivals:
             self._links.events_stored(arrival)
+        runs = group.runs() if group.stored else {}
         for session, (epoch, upto) in group.stored.items():
-            self._ingest.confirm(session, group.marks[session].connection, epoch, upto)
+            self._ingest.confirm(session, group.marks[session].connection, epoch, upto, runs.get(session.id, ()))
         for batch in group.batches:
             self._delivery.stored(batch, now)
             if self._forwarding.neighbours:
@@ -165,6 +170,8 @@ class Commit:
                 self._undo(value, reason, now)
             for copies in group.copies:
                 self._moves.arrivals.undo_copies(copies, now)
+            for notices in reversed(group.notices):
+                self._notices.undo(notices, now)
             for arrival in group.arrivals:
                 self._links.undo_events(arrival, reason, now)
             for queue, _ in group.watermarks:
@@ -258,13 +265,18 @@ class Commit:
                 self._clients.forgotten(session, now)
             case after_commit.SubscriptionAdded():
                 self._answer(value.connection, value.accepted)
+                self._query(value)
                 self._completion.accepted(value.announcement)
                 self._consume(value)
+            case after_commit.ProfileStored() | after_commit.ProfileRemoved():
+                self._homes.stored(value)
             case after_commit.FilterReplaced() | after_commit.AdvertAdded():
                 self._answer(value.connection, value.accepted)
+                self._query(value)
                 self._completion.accepted(value.announcement)
             case after_commit.SubscriptionEnded():
                 self._answer(value.connection, value.accepted)
+                self._notices.ended(value.sub)
                 self._subscriptions.leave_queue(session_of(value.connection), value.sub)
             case after_commit.SharedQueueRetired():
                 self._answer(value.connection, value.accepted)
@@ -314,6 +326,10 @@ class Commit:
                 self._advertisements.undo_advertise(value, reason)
             case after_commit.AdvertRemoved():
                 self._advertisements.undo_unadvertise(value, reason)
+            case after_commit.ProfileStored():
+                self._homes.undo_publish(value, reason)
+            case after_commit.ProfileRemoved():
+                self._homes.undo_withdraw(value, reason)
             case after_commit.Revocations():
                 self._revocation.undo(value, now)
             case after_commit.OperationStored():
@@ -335,6 +351,11 @@ class Commit:
                 pass
             case _:
                 assert_never(value)
+
+    def _query(self, value: SubscriptionAdded | FilterReplaced | AdvertAdded) -> None:
+        """A subscription is stored: it is shown profiles from now on, if it wants to."""
+        if not isinstance(value, AdvertAdded) and value.sub.profiles:
+            self._notices.stored(session_of(value.connection), value.sub, value.announcement)
 
     def _answer(self, connection: Connection, message: BrokerMessage) -> None:
         """Answer the connection that asked, if it still holds its session."""

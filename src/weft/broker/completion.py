@@ -20,13 +20,14 @@ client learns which neighbour is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.broker.effects import Outbox
 from weft.broker.sessions import Connection, Session, Sessions
+from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import Complete, Incomplete, SubNumber
 from weft.routing.table import About, Link, RoutingTable, Source
 
@@ -44,7 +45,18 @@ class Announcement:
     filter, brokers may have forgotten the first one, so the same filter is not enough.
     """
 
-    __slots__ = ("_advert", "_sub", "_version", "about", "change", "complete", "missing", "number", "session", "stored")
+    __slots__ = (
+        "_advert",
+        "_sub",
+        "_version",
+        "about",
+        "changes",
+        "complete",
+        "missing",
+        "number",
+        "session",
+        "stored",
+    )
 
     def __init__(self, session: Session, about: str, number: int) -> None:
         self.session, self.about, self.number = session, about, number
@@ -52,7 +64,8 @@ class Announcement:
         self._advert = session.adverts[number] if advertised else None
         self._sub = None if advertised else session.subs[SubNumber(number)]
         self._version = 0 if self._sub is None else self._sub.version
-        self.change: PendingChange | None = None  # until it is complete
+        # in each table that its filter is in: None until it is made, which a query waits for the log with
+        self.changes: list[PendingChange | None] = [None] * (2 if self._sub is not None and self._sub.profiles else 1)
         self.stored = self.complete = False
         self.missing: tuple[str, ...] = ()
 
@@ -79,6 +92,7 @@ class PendingChange:
     source: Source
     about: About
     subject: Sequence[Announcement] | LearntFrame
+    table: int = 0
     left: set[Link] = field(init=False, default_factory=set)
     marked: bool = field(init=False, default=False)  # False: some of its consequences may not have been sent yet
 
@@ -103,13 +117,14 @@ class Completion:
 
     def __init__(
         self,
-        table: RoutingTable,
+        tables: Sequence[RoutingTable],
         neighbours: Mapping[Link, Neighbour],
         due: dict[Link, None],
         sessions: Sessions,
         out: Outbox,
     ) -> None:
-        self._table, self._neighbours, self._due = table, neighbours, due
+        self._tables, self._neighbours, self._due = tables, neighbours, due
+        self.queried: Callable[[Announcement], None] = lambda _: None  # called when a query is complete
         self._sessions, self._out = sessions, out
         self.unmarked: list[PendingChange] = []  # some of whose consequences may not have been sent yet
         self.finished: list[PendingChange] = []  # to be passed to `finish`
@@ -119,10 +134,12 @@ class Completion:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def begin(self, source: Source, about: About, subject: Sequence[Announcement] | LearntFrame) -> PendingChange:
-        """A change was made in the table, and its first consequences were sent."""
-        change = PendingChange(self, source, about, subject)
-        if self._table.pending:
+    def begin(
+        self, source: Source, about: About, subject: Sequence[Announcement] | LearntFrame, table: int = 0
+    ) -> PendingChange:
+        """A change was made in a table, and its first consequences were sent."""
+        change = PendingChange(self, source, about, subject, table)
+        if self._tables[table].pending:
             self.unmarked.append(change)
         else:
             self._put_marks(change)
@@ -130,9 +147,11 @@ class Completion:
 
     def mark_sent(self) -> None:
         """Put the marks of changes whose consequences are all sent by now."""
-        if self.unmarked and not self._table.pending:
-            unmarked, self.unmarked = self.unmarked, []
-            for change in unmarked:
+        unmarked, self.unmarked = self.unmarked, []
+        for change in unmarked:
+            if self._tables[change.table].pending:
+                self.unmarked.append(change)
+            else:
                 self._put_marks(change)
 
     def _put_marks(self, change: PendingChange) -> None:
@@ -143,7 +162,7 @@ class Completion:
             self.finished.append(change)
             return
         for link in sorted(change.left):
-            self._neighbours[link].sender.mark(change)
+            self._neighbours[link].exchanges[change.table].sender.mark(change)
             self._due[link] = None
 
     def finish(self, change: PendingChange) -> None:
@@ -155,8 +174,11 @@ class Completion:
             self._due[subject.receiver.link] = None
             return
         for announcement in subject:
-            announcement.change = None  # each refers to the other, which only the garbage collector would find
-            if not announcement.complete:
+            # each refers to the other, which only the garbage collector would find
+            announcement.changes = [each for each in announcement.changes if each is not change]
+            if change.table:
+                self.queried(announcement)
+            if not announcement.complete and not announcement.changes:
                 announcement.complete = True
                 if announcement.stored:
                     self._waiting.pop(announcement, None)
@@ -169,9 +191,14 @@ class Completion:
         announcement = Announcement(session, about, number)
         kind = About.ADVERTISEMENTS if about == "advertise" else About.SUBSCRIPTIONS
         self._linked = self._linked or bool(self._neighbours)
-        announcement.change = self.begin(None, kind, (announcement,))
-        announcement.complete = announcement.change.complete
+        change = announcement.changes[0] = self.begin(None, kind, (announcement,))
+        announcement.complete = change.complete and len(announcement.changes) == 1
         return announcement
+
+    def query(self, announcement: Announcement) -> None:
+        """The query of a subscription is in the table of profiles."""
+        announcement.changes.remove(None)
+        announcement.changes.append(self.begin(None, About.ADVERTISEMENTS, (announcement,), PROFILE_TABLE))
 
     def renew(self, session: Session, about: str, number: int) -> None:
         """A request could not be stored, and what it ended is in the table again: it has to spread again.
@@ -180,7 +207,10 @@ class Completion:
         it was never stored.
         """
         if self._neighbours:
-            self.accepted(self.announce(session, about, number))
+            announcement = self.announce(session, about, number)
+            if len(announcement.changes) > 1:
+                self.query(announcement)
+            self.accepted(announcement)
 
     def restored(self) -> None:
         """After a restart nobody knows what is complete: all subscriptions wait together, and all advertisements."""
@@ -191,9 +221,13 @@ class Completion:
         for about, announcements in ((About.SUBSCRIPTIONS, subs), (About.ADVERTISEMENTS, adverts)):
             change = self.begin(None, about, announcements)
             for announcement in announcements:
-                announcement.change = change
+                announcement.changes[0] = change
                 announcement.stored = True
                 self._waiting[announcement] = None
+        if queries := [each for each in subs if len(each.changes) > 1]:
+            change = self.begin(None, About.ADVERTISEMENTS, queries, PROFILE_TABLE)
+            for announcement in queries:
+                announcement.changes[1] = change
 
     def accepted(self, announcement: Announcement) -> None:
         """The request is stored."""
@@ -219,22 +253,24 @@ class Completion:
 
     def _send_missing(self, announcement: Announcement) -> None:
         """Tell a client which neighbours are missing, if it does not know."""
-        change, neighbours = announcement.change, self._neighbours
-        assert change is not None
-        awaited = change.left if change.marked else neighbours.keys()
+        neighbours, awaited = self._neighbours, self._awaited(announcement)
         missing = tuple(sorted(link for link in awaited if link in neighbours and neighbours[link].connection is None))
         connection = self._welcomed_connection(announcement.session)
         if missing != announcement.missing and connection is not None and announcement.is_current:
             announcement.missing = missing
             self._out.send(connection.id, Incomplete(announcement.number, announcement.about, missing))
 
+    def _awaited(self, announcement: Announcement) -> set[Link]:
+        """The neighbours that a request waits for, in any table."""
+        marked = (each.left if each is not None and each.marked else self._neighbours for each in announcement.changes)
+        return {link for links in marked for link in links}
+
     def awaited(self, session: Session, number: SubNumber) -> tuple[str, ...]:
         """The neighbours for which a subscription is not complete; empty if it is, as far as a bounded search finds."""
         for announcement in islice(self._waiting, _MOST_SEARCHED):
-            if announcement.session is session and announcement.number == number and announcement.is_current:
-                change = announcement.change
-                if change is not None and announcement.about != "advertise":
-                    return tuple(sorted(change.left if change.marked else self._neighbours))
+            same = announcement.session is session and announcement.number == number and announcement.is_current
+            if same and announcement.about != "advertise":
+                return tuple(sorted(self._awaited(announcement)))
         return ()
 
     def links_changed(self) -> None:

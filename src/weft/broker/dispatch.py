@@ -24,6 +24,7 @@ from weft.broker.limits import REFUSALS, RefusalError, refusal_code
 from weft.broker.links.links import Links
 from weft.broker.moves.moves import Moves
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.home import HomeProfiles
 from weft.broker.questions.asking import Questions, is_question_relay
 from weft.broker.sessions import Connection, session_of
 from weft.broker.subscriptions import ClientSubscriptions
@@ -53,19 +54,23 @@ from weft.protocol.messages import (
     Ping,
     Pong,
     Publish,
+    PublishProfile,
     Question,
     ReadHistory,
     Replace,
     RetryDead,
     StatusReport,
     Subscribe,
+    SubscribeProfiles,
     Unadvertise,
     Unsubscribe,
     Whence,
+    WithdrawProfile,
 )
 from weft.protocol.status import BrokerStatus
 
-CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise})
+_PROFILES = {SubscribeProfiles, PublishProfile, WithdrawProfile}
+CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise, *_PROFILES})
 
 Handler = Callable[[Connection, Any, Now], None]
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,6 +93,7 @@ class Dispatch:
         history: HistoryReads,
         links: Links,
         moves: Moves,
+        homes: HomeProfiles,
         status: Callable[[int], BrokerStatus],
     ) -> None:
         self._sessions, self._matcher, self._access, self._out = parts.sessions, parts.matcher, parts.access, parts.out
@@ -108,6 +114,9 @@ class Dispatch:
         }
         self._requests: dict[type, tuple[str, Handler]] = {  # that may be refused, by the name that answers give them
             Subscribe: ("subscribe", self._subscribe),
+            SubscribeProfiles: ("subscribe", subscriptions.subscribe_to_profiles),
+            PublishProfile: ("publish profile", homes.publish),
+            WithdrawProfile: ("withdraw profile", homes.withdraw),
             Replace: ("replace", subscriptions.replace),
             Unsubscribe: ("unsubscribe", subscriptions.unsubscribe),
             Advertise: ("advertise", advertisements.advertise),
@@ -277,7 +286,8 @@ class Dispatch:
                 raise RefusalError("moving", "the session moves to another broker; try again when it has")
             handler(connection, message, now)
         except REFUSALS as error:
-            number = getattr(message, "number", getattr(message, "request", 0))
+            asked = message.subscribe if isinstance(message, SubscribeProfiles) else message
+            number = getattr(asked, "number", getattr(asked, "request", 0))
             self._counts[f"failed: {about}"] += 1
             self._out.send(connection.id, Failed(about, number, refusal_code(error), str(error)))
 

@@ -17,6 +17,7 @@ from weft.broker.identity import Authenticate, Identity
 from weft.broker.limits import TokenBucket
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.home import HomeProfiles
 from weft.broker.queue import Queue
 from weft.broker.sessions import BUSY, Connection, Session, session_of
 from weft.broker.subscriptions import ClientSubscriptions
@@ -50,18 +51,19 @@ _BURST = 100  # requests that may come at once where their rate is limited
 class ClientConnections:
     """Welcomes clients, and closes their connections."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a connection concerns
         self,
         parts: BrokerParts,
         subscriptions: ClientSubscriptions,
         advertisements: ClientAdvertisements,
+        homes: HomeProfiles,
         authenticate: Authenticate | None,
         fingerprint: str,
     ) -> None:
         self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
         self._completion, self._out, self._timers = parts.completion, parts.out, parts.timers
         self._limits, self._counts = parts.limits, parts.counts
-        self._subscriptions, self._advertisements = subscriptions, advertisements
+        self._subscriptions, self._advertisements, self._homes = subscriptions, advertisements, homes
         self._authenticate, self._fingerprint = authenticate, fingerprint
         self.home: Home | None = None  # None: this broker is the only one of its name
         self.moves: Moves  # sessions that come from other brokers, and leave for them
@@ -326,6 +328,7 @@ class ClientConnections:
             if isinstance(queue, Queue) and not queue.share:
                 changes += self._queues.rows_of(queue)
         changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes += self._homes.rows_of(session)
         if session.asked is not None:
             changes.append(Remove(MoveRow, (session.id, MoveSide.ASKED, 0)))
         self._journal.write.require([*changes, Remove(SessionRow, (session.id,))], SessionForgotten(session))
@@ -368,10 +371,8 @@ class ClientConnections:
 
     def expire_restored(self, session: Session, now: Now) -> None:
         """A session was restored without a connection. If it had one, it is as if that was lost now."""
-        most = self._limits.expires
-        keep = min(session.keep or most, most or session.keep)
-        if session.expires == NEVER and keep:
-            session.expires = min(self._journal.at + keep, NEVER)
+        if session.expires == NEVER and self._limits.expires:
+            session.expires = min(self._journal.at + self._limits.expires, NEVER)
         if session.expires != NEVER:
             self._expire_later(session, now)
 
@@ -386,6 +387,7 @@ class ClientConnections:
 
     def _drop(self, session: Session) -> None:
         self._advertisements.drop_all(session)
+        self._homes.drop_all(session)
         self._sessions.by_id.pop(session.id, None)
         self._completion.forget(session)
         if session.name and self._sessions.by_name.get(session.name) is session:

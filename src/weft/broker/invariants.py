@@ -114,7 +114,7 @@ class Invariants:
                 assert window in queue.windows
 
     def _check_links(self) -> None:
-        table, journal = self._matcher.table, self._journal
+        journal = self._journal
         windows = [neighbour.window for neighbour in self._neighbours.values()]
         ids = [each for window in windows for each in (window.link_id, window.unsynced_id)]
         assert len(set(ids)) == len(ids)
@@ -125,5 +125,7 @@ class Invariants:
             connection = neighbour.connection
             assert connection is None or self._sessions.connections[connection.id] is connection
             neighbour.window.check(journal.next)
-            neighbour.receiver.check()
-            neighbour.sender.check((len(table.told(peer)), len(table.told(peer, About.ADVERTISEMENTS))))
+            for exchange in neighbour.exchanges:
+                table = exchange.table
+                exchange.receiver.check()
+                exchange.sender.check((len(table.told(peer)), len(table.told(peer, About.ADVERTISEMENTS))))

@@ -25,6 +25,7 @@ from weft.routing.table import Link
 if TYPE_CHECKING:
     from weft.broker.after_commit import AfterCommit, CopiesStored, LinkEventsStored
     from weft.broker.links.events import EventWindow
+    from weft.broker.profiles.notices import NoticesWritten
 
 
 class Journal:
@@ -85,6 +86,7 @@ class PendingWrite:
         self.stored: dict[Session, tuple[int, int]] = {}  # epoch and sequence at the end of the write
         self.arrivals: list[LinkEventsStored] = []  # events of neighbours, even if all have expired
         self.copies: list[CopiesStored] = []  # copies of events for sessions that move here
+        self.notices: list[NoticesWritten] = []  # of profiles
         self.watermarks: list[tuple[Queue | EventWindow, Offset]] = []  # `acked_below` of each
         self.acks: list[tuple[DeliveryWindow, int]] = []  # how many messages `Ack` of each are stored with it
         self.batches: list[EventBatch] = []
@@ -157,6 +159,8 @@ class PendingWrite:
         """The group, with the progress of publishers and neighbours."""
         for copies in self.copies:
             self.changes += copies.changes
+        for notices in self.notices:
+            self.changes += notices.changes
         for arrival in self.arrivals:
             self.changes.append(MoveGot(arrival.neighbour.window.link_id, arrival.got))
         for session, (epoch, sequence) in self.stored.items():
@@ -176,6 +180,16 @@ class PendingWrite:
                 origins = _origins(self.origins, len(self._heads))
             events = Events(self.first, origins, self._heads, self._payloads, starts, consumers)
         return Group(at, events, tuple(self.changes))
+
+    def runs(self) -> dict[int, list[tuple[int, int]]]:
+        """Where the events of each publisher are: sequences and offsets at which runs begin. Cost: O(runs)."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        if self.first is not None:
+            at = int(self.first)
+            for session, _, first, many in self.origins:
+                found.setdefault(session, []).append((first, at))
+                at += many
+        return found
 
     def new_origins(self) -> NDArray[np.int64]:
         """The origins of the events that are not yet matched."""

@@ -21,6 +21,7 @@ class ClientLimits:
     subscriptions: int = 100_000  # of one session
     queues: int = 10_000  # of one session
     adverts: int = 1_000  # of one session
+    profiles: int = 100_000  # of one session
     filter: int = MAX_TEXT  # bytes of a filter's text
     rate: float = 0.0  # events a second of one principal, 0 is any; `burst` may come at once
     burst: int = 1_000

@@ -15,6 +15,7 @@ from weft.broker.effects import Outbox, Timers
 from weft.broker.journal import Journal
 from weft.broker.limits import ClientLimits
 from weft.broker.matcher import LocalMatcher
+from weft.broker.profiles.profile_table import ProfileTable
 from weft.broker.recent import EventReader, RecentEvents
 from weft.broker.rules import Access, Rules
 from weft.broker.sessions import Queues, Sessions
@@ -58,7 +59,9 @@ class BrokerParts:
         self.decoder = Admission(schema)
         self.neighbours: dict[Link, Neighbour] = {}
         self.due: dict[Link, None] = {}  # neighbours to whom something may have to be sent
-        self.completion = Completion(table, self.neighbours, self.due, self.sessions, self.out)
+        self.predicates, self.profile_table = predicates, ProfileTable(schema or table.schema, predicates)
+        self.tables: tuple[RoutingTable, ...] = (table, self.profile_table)  # of a link, by number
+        self.completion = Completion(self.tables, self.neighbours, self.due, self.sessions, self.out)
         self.parse = partial(_parse, predicates=predicates)  # the filter of a subscription's text; raises FilterError
 
 

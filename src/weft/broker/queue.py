@@ -477,8 +477,21 @@ class MemberOptions(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     queue: int
 
+    @property
+    def profiles(self) -> str:
+        """How the subscription meets profiles; empty if it does not."""
+        return ""
 
-_options = msgspec.msgpack.Decoder(QueueOptions | MemberOptions)
+
+class ProfileMemberOptions(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The same for a subscription that is shown profiles."""
+
+    queue: int
+    profiles: str
+
+
+AnyMember = MemberOptions | ProfileMemberOptions
+_options = msgspec.msgpack.Decoder(QueueOptions | MemberOptions | ProfileMemberOptions)
 
 
 def queue_row(queue: Queue, end: Offset, replay: SeatId | None = None) -> SubRow:
@@ -492,14 +505,15 @@ def member_row(session: SessionId, sub: ClientSubscription) -> SubRow:
     """The row of a subscription."""
     assert isinstance(sub.queue, Queue)
     assert sub.consumer_id is not None
-    options = _encode(MemberOptions(sub.queue.consumer_id))
+    queue, profiles = sub.queue.consumer_id, sub.profiles
+    options = _encode(ProfileMemberOptions(queue, profiles) if profiles else MemberOptions(queue))
     return SubRow(sub.consumer_id, session, sub.number, sub.text, options, sub.start, Offset(NEVER))
 
 
-def read_options(row: SubRow) -> QueueOptions | MemberOptions:
+def read_options(row: SubRow) -> QueueOptions | AnyMember:
     """What a row is. Raises LogError."""
     try:
-        options: QueueOptions | MemberOptions = _options.decode(row.options)
+        options: QueueOptions | AnyMember = _options.decode(row.options)
         return options
     except msgspec.DecodeError as error:
         raise LogError(f"the options of seat {row.seat} in the log cannot be read: {error}") from None
@@ -508,7 +522,7 @@ def read_options(row: SubRow) -> QueueOptions | MemberOptions:
 def queue_id(row: SubRow) -> SeatId:
     """The consumer id of the queue that a row is, or belongs to. Raises LogError."""
     options = read_options(row)
-    return SeatId(options.queue) if isinstance(options, MemberOptions) else row.seat
+    return row.seat if isinstance(options, QueueOptions) else SeatId(options.queue)
 
 
 def acked_above(row: SubRow) -> list[Range]:

@@ -14,15 +14,18 @@ from weft.broker.links.links import Links
 from weft.broker.links.neighbour import TABLE_SETTINGS, received_interest
 from weft.broker.moves.moves import Moves
 from weft.broker.parts import BrokerParts
-from weft.broker.queue import SHARED, MemberOptions, Queue, QueueOptions, queue_of, read_options
+from weft.broker.profiles.home import HomeProfiles
+from weft.broker.profiles.notices import QUERIES, ProfileNotices
+from weft.broker.queue import SHARED, AnyMember, Queue, QueueOptions, queue_of, read_options
 from weft.broker.sessions import ClientQueue, ClientSubscription, Session
 from weft.errors import FilterError, LogError
 from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.language.text import parse_many
-from weft.log.base import NEVER, Offset, SeatId, State, SubRow
+from weft.log.base import Offset, SeatId, State, SubRow
 from weft.model.rate import split_rate
+from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import SubNumber
 from weft.routing.table import ClientId, Kept
 
@@ -30,7 +33,16 @@ from weft.routing.table import ClientId, Kept
 class Recovery:
     """Takes back what the log has, before any connection comes."""
 
-    def __init__(self, parts: BrokerParts, links: Links, moves: Moves, predicates: Predicates) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that it restores
+        self,
+        parts: BrokerParts,
+        links: Links,
+        moves: Moves,
+        homes: HomeProfiles,
+        notices: ProfileNotices,
+        predicates: Predicates,
+    ) -> None:
+        self._homes, self._notices, self._profile_table = homes, notices, parts.profile_table
         self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
         self._reader, self._matcher, self._completion = parts.reader, parts.matcher, parts.completion
         self._links, self._moves, self._predicates = links, moves, predicates
@@ -44,19 +56,17 @@ class Recovery:
         for row in kept.sessions.values():
             session = Session(row.id, row.name, row.owner, sessions.bucket_of(row.owner))
             session.epoch, session.expires = row.epoch, row.expires
-            if row.expires < 0:
-                session.keep, session.expires = -row.expires, NEVER
             session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
             sessions.by_id[session.id] = sessions.by_name[session.name] = session
         left = self._moves.restore(kept)
         queues: dict[int, Queue] = {}
         replays: dict[int, Queue] = {}
-        members: list[tuple[SubRow, MemberOptions]] = []
+        members: list[tuple[SubRow, AnyMember]] = []
         for row_ in kept.subs.values():
             options = read_options(row_)
-            if (options.queue if isinstance(options, MemberOptions) else row_.seat) in left:
+            if (options.queue if not isinstance(options, QueueOptions) else row_.seat) in left:
                 continue  # it has left with its session
-            if isinstance(options, MemberOptions):
+            if not isinstance(options, QueueOptions):
                 members.append((row_, options))
             else:
                 queues[row_.seat] = self._queue(row_, options, kept)
@@ -67,8 +77,15 @@ class Recovery:
         self._moves.arrivals.restored()
         for consumer, queue in replays.items():
             self._replay(SeatId(consumer), queue)
+        profiles, queries = self._homes.restore(kept.profiles), self._notices.restore(kept)
+        if profiles or queries or kept.links:
+            own = {QUERIES: queries} if queries else {}
+            links = received_interest(kept, self._profile_table.codec, PROFILE_TABLE)
+            self._profile_table.restore(Kept(profiles, own, links))
+        self._links.uses_profiles = bool(profiles or queries)
         if kept.links:
             self._links.restore(kept)
+        self._notices.restored(queries)
         if self._links.reach.name:  # it may have had neighbours, which clients still wait for
             self._completion.restored()
 
@@ -126,7 +143,7 @@ class Recovery:
     def _subscriptions(
         self,
         queues: dict[int, Queue],
-        members: list[tuple[SubRow, MemberOptions]],
+        members: list[tuple[SubRow, AnyMember]],
         kept: State,
         adverts: dict[ClientId, dict[SubId, Filter]],
     ) -> None:
@@ -153,8 +170,10 @@ class Recovery:
         settings = kept.meta.get(TABLE_SETTINGS, b"").decode()
         links = received_interest(kept, table.codec)
         table.restore(Kept(dict(zip(slots, filters, strict=True)), adverts, links, settings))
-        for (row, _), slot, queue in zip(members, slots, homes, strict=True):
-            sub = ClientSubscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)
+        for (row, options), slot, queue in zip(members, slots, homes, strict=True):
+            sub = ClientSubscription(
+                SubNumber(row.number), row.filter, slot, row.seat, queue, row.since, profiles=options.profiles
+            )
             queue.members[row.seat] = sub.number
             if row.session == SHARED:
                 self._queues.shared_members[queue] = sub

@@ -74,6 +74,8 @@ class Grant:
         self._publish = [parse(text, predicates) for text in rights.publish or ()]
         self._forms = [as_form(rule, schema) for rule in self._subscribe]
         # side by side, not simplified together: so a principal may have any number of rules
+        promises = (as_form(rule, schema) for rule in self._publish)
+        self._publish_wide = NormalForm(tuple(chain.from_iterable(form.boxes for form in promises)), schema)
         self._wide = NormalForm(tuple(chain.from_iterable(form.boxes for form in self._forms)), schema)
 
     # -- subscribers ----------------------------------------------------------------------------------
@@ -120,6 +122,11 @@ class Grant:
         """Raise AccessError if no rule matches any event of an advertisement."""
         if not self.publishes_all and not any(overlaps(rule, promised, self._schema) for rule in self._publish):
             raise AccessError(f"no rule allows any event of {_short(promised)}; advertise what you may publish")
+
+    def check_profile(self, region: Filter) -> None:
+        """Raise AccessError unless the rules together match everything in the region of a profile."""
+        if not self.publishes_all and not covers(self._publish_wide, as_form(region, self._schema), self._schema):
+            raise AccessError(f"no rule allows all of {_short(region)}; publish a region that your rules cover")
 
     # -- the rest -------------------------------------------------------------------------------------
 

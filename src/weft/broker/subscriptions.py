@@ -11,6 +11,7 @@ one unsubscribes. A consumer is one for as long as its connection lasts: after a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from weft.algebra.relate import as_form
 from weft.broker.after_commit import (
@@ -34,7 +35,11 @@ from weft.language.lexer import is_longer
 from weft.log.base import Offset, Put, Remove, StateChange, SubRow
 from weft.model.limits import LIMITS
 from weft.model.rate import split_rate
-from weft.protocol.messages import Accepted, Failed, Replace, SubNumber, Subscribe, Unsubscribe
+from weft.protocol.messages import Accepted, Failed, Replace, SubNumber, Subscribe, SubscribeProfiles, Unsubscribe
+
+if TYPE_CHECKING:
+    from weft.broker.profiles.home import HomeProfiles
+    from weft.broker.profiles.notices import ProfileNotices
 
 
 class ClientSubscriptions:
@@ -46,13 +51,20 @@ class ClientSubscriptions:
         self._access, self._out, self._limits, self._parse = parts.access, parts.out, parts.limits, parts.parse
         self.parse = parts.parse
         self._ingest, self._links, self._backlog = ingest, links, parts.backlog
+        self.notices: ProfileNotices  # of subscriptions that are shown profiles
+        self.homes: HomeProfiles
 
     # -- subscribe ------------------------------------------------------------------------------------
 
-    def subscribe(self, connection: Connection, message: Subscribe, now: Now) -> None:
-        """Add a subscription, and a queue if there is none of its number or name. Raises what `REFUSALS` lists."""
+    def subscribe(self, connection: Connection, message: Subscribe, now: Now, profiles: str = "") -> None:
+        """Add a subscription, and a queue if there is none of its number or name. Raises what `REFUSALS` lists.
+
+        `profiles` says how it meets profiles, if it is shown any.
+        """
         session, journal = session_of(connection), self._journal
         wanted = self.check_new(connection, message)
+        if profiles:
+            self._check_profiles(session, message)
         if message.share:
             self._subscribe_shared(connection, message, wanted, now)
             return
@@ -65,7 +77,8 @@ class ClientSubscriptions:
         slot, tells = self._matcher.add(wanted, consumer, queue, message.number)
         self._limit(slot, message.filter)
         self._links.tell(tells)
-        sub = ClientSubscription(message.number, message.filter, slot, consumer, queue, journal.next)
+        start = journal.next
+        sub = ClientSubscription(message.number, message.filter, slot, consumer, queue, start, profiles=profiles)
         session.subs[sub.number] = sub
         session.queues[message.queue] = queue
         if isinstance(queue, TransientQueue):
@@ -77,6 +90,20 @@ class ClientSubscriptions:
         if known is None:
             self._begin(queue, sub, wanted, message)
         self._store_new(connection, sub, message, [Put(member_row(session.id, sub))])
+
+    def subscribe_to_profiles(self, connection: Connection, message: SubscribeProfiles, now: Now) -> None:
+        """Add a subscription that is also shown profiles. Raises what `REFUSALS` lists."""
+        self.subscribe(connection, message.subscribe, now, message.profiles)
+
+    def _check_profiles(self, session: Session, message: Subscribe) -> None:
+        """Raise RefusalError if a subscription cannot be shown profiles."""
+        self.homes.check_supported()
+        if message.share:
+            raise RefusalError("share", "a shared queue cannot be shown profiles; use a queue of your own")
+        known = session.queues.get(message.queue)
+        durable = message.durable is not False if known is None else isinstance(known, Queue)
+        if not session.durable or not durable:
+            raise RefusalError("durable", "profiles need a durable queue; give the session a name")
 
     def _limit(self, slot: SubId, text: str) -> None:
         """Give a subscription the rate of its text, or none."""
@@ -309,6 +336,7 @@ class ClientSubscriptions:
             return
         del session.subs[sub.number]
         self._links.tell(self._matcher.discard(sub.slot))
+        self.notices.ended(sub)
         self.leave_queue(session, sub)
 
     def leave_queue(self, session: Session, sub: ClientSubscription) -> None:

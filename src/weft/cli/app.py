@@ -27,15 +27,17 @@ from weft.cli.log import log
 from weft.cli.models import interest, models
 from weft.cli.order import order
 from weft.cli.pipeline import match
+from weft.cli.profiles import profiles
 from weft.cli.pub import pub
 from weft.cli.questions import balance, relate, search, sessions, why
+from weft.cli.retune import retune
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, Commands
 from weft.cli.status import status
 from weft.cli.stream import stream
 from weft.cli.sub import sub
-from weft.cli.subscription_sets import aggregate, profile, tune
+from weft.cli.subscription_sets import aggregate, demand, profile, tune
 from weft.cli.token import token
 from weft.kernels.compile_notice import NOTICE, listen
 
@@ -78,6 +80,7 @@ app.add_typer(token, name="token", help="Create and check keys and tokens for a 
 app.add_typer(access, name="access", help="Check files of access rules.")
 app.add_typer(sessions, name="sessions", help="Show the sessions of a broker, and move them to another one.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
+app.add_typer(profiles, name="profiles", help="List, withdraw and watch events that last: profiles of an area.")
 for command in (
     serve,
     gateway,
@@ -90,15 +93,17 @@ for command in (
     relate,
     pub,
     sub,
+    retune,
     match,
     stream,
     aggregate,
     tune,
-    profile,
+    demand,
     version,
     warm,
 ):
     app.command()(command)
+app.command("profile", hidden=True)(profile)
 for plugin in entry_points(group="weft.commands"):  # of packages beside this one: `weftlab` adds sim, bench and demo
     plugin.load()(app)
 

@@ -24,6 +24,7 @@ from weft.model.event import Event, ignored_lists
 from weft.model.lists import AttributeValue
 from weft.model.schema import Schema
 from weft.model.value import Type, Value, from_micros, parse_timestamp
+from weft.pipeline.predicate_settings import environment_predicates
 
 
 def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
@@ -60,9 +61,10 @@ def read_predicates(taxonomy: Path | None) -> Predicates:
 
     These are the settings `predicates` and `taxonomy` of a broker, from the same variables.
     """
-    modules, files = (os.environ.get(name, "").split(",") for name in ("WEFT_PREDICATES", "WEFT_TAXONOMY"))
-    places = [Path(each.strip()) for each in files if each.strip()] if taxonomy is None else [taxonomy]
-    return filter_predicates([each.strip() for each in modules if each.strip()], places)
+    if taxonomy is None:
+        return environment_predicates()
+    modules = os.environ.get("WEFT_PREDICATES", "").split(",")
+    return filter_predicates([each.strip() for each in modules if each.strip()], [taxonomy])
 
 
 def read_event(given: str, schema: Schema | None = None, ignored: Counter[str] | None = None) -> Event:
@@ -98,6 +100,18 @@ def read_event(given: str, schema: Schema | None = None, ignored: Counter[str] |
 
 _AGE = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def read_age(text: str, option: str) -> timedelta:
+    """A length of time such as 90s, 30m, 2h or 7d. Raises BadParameter.
+
+    >>> read_age("2h", "--for")
+    datetime.timedelta(seconds=7200)
+    """
+    age = _AGE.fullmatch(text)
+    if age is None or not int(age[1]):
+        raise typer.BadParameter(f"{option} is a length of time such as 90s, 30m, 2h or 7d, not {text!r}")
+    return timedelta(seconds=int(age[1]) * _SECONDS[age[2]])
 
 
 def read_position(text: str | None, option: str) -> int | datetime | None:

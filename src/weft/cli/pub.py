@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.profiles import PUBLISHER, publish_region
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
 _LISTED = 1_000  # events that were not published, in JSON
@@ -63,6 +64,23 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+    region: Annotated[
+        str,
+        typer.Option(
+            "--region",
+            metavar="FILTER",
+            help="Publish a profile instead: an event that is this region, and lasts for the time given with --for.",
+            show_default=False,
+        ),
+    ] = "",
+    lasting: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long a profile lasts: 90s, 30m, 2h or 7d.")
+    ] = "",
+    profile_id: Annotated[
+        str,
+        typer.Option("--id", metavar="ID", help="The id of a profile; publishing the same id again replaces it."),
+    ] = "",
+    payload: Annotated[str, typer.Option("--payload", metavar="TEXT", help="The payload of a profile.")] = "",
     schema: SchemaFile = None,
     token_file: TokenFile = None,
     authority: Authority = None,
@@ -79,7 +97,14 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
       $ echo '{"magnitude": 6.1, "place": "Chile"}' | weft pub
       $ weft pub quakes.csv --name importer
       $ echo '{"kind": "storm", "wind": [30, 45]}' | weft pub --range wind
+      $ weft pub --region "lat BETWEEN 40 AND 45" --for 2h --name station --id storm --payload "stay inside"
     """
+    if region or lasting or profile_id or payload:
+        if not region or not lasting or files or advertised or ttl is not None or ranges:
+            raise typer.BadParameter("a profile takes --region and --for; of the rest only --name, --id, --payload")
+        with client_of(brokers, token_file, authority, certificate, name or PUBLISHER) as client:
+            publish_region(client, region, lasting, profile_id, payload, as_json)
+        return
     from weft.cli.event_source import REPORTED, EventSource
     from weft.cli.progress import bar
     from weft.errors import BrokerError, PublishError

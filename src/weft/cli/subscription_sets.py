@@ -1,7 +1,8 @@
-"""`weft aggregate`, `tune` and `profile`: whole sets of subscriptions on Spark."""
+"""`weft aggregate`, `tune` and `demand`: whole sets of subscriptions on Spark."""
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,7 +200,7 @@ def tune(  # noqa: PLR0913, PLR0917
         say_notes(["the choice lets nearly every unwanted event pass: use a table of filters, or flooding, instead"])
 
 
-def profile(  # noqa: PLR0913, PLR0917
+def demand(  # noqa: PLR0913, PLR0917
     subscriptions: SubscriptionsFile,
     events: Annotated[
         str | None, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)
@@ -222,7 +223,7 @@ def profile(  # noqa: PLR0913, PLR0917
 
     \b
     Example:
-      $ weft profile subscriptions.csv events.jsonl --out portrait.html
+      $ weft demand subscriptions.csv events.jsonl --out portrait.html
     """
     from weft.pipeline.preflight import check_files
     from weft.spark.demand_report import check_portrait
@@ -251,6 +252,16 @@ def profile(  # noqa: PLR0913, PLR0917
     found.show(console())
     if out is not None:
         say(f"written: {out}")
+
+
+@wraps(demand)
+def profile(*args: Any, **options: Any) -> None:
+    """Run `weft demand`, under its former name."""
+    say("weft: `weft profile` is now `weft demand`; the old name still works", stderr=True)
+    demand(*args, **options)
+
+
+profile.__doc__ = "The former name of `weft demand`."
 
 
 def _show_tuning(found: Tuning, seconds: float) -> None:

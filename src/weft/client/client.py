@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from weft.client.advertisements import advert_number
 from weft.client.connection import Waiter
@@ -30,6 +30,7 @@ from weft.client.options import (
     subscription_options,
     subscription_text,
 )
+from weft.client.profiles import PublishedProfile, publish_message, published
 from weft.client.questions import (
     AnswerPage,
     RelationReport,
@@ -43,7 +44,7 @@ from weft.client.questions import (
 )
 from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, SubscriptionHandle
-from weft.errors import ClientClosedError, OptionError
+from weft.errors import ClientClosedError, OptionError, RequestError
 from weft.language.any_filter import AnyFilter
 from weft.model.rate import Rate, split_rate, with_rate
 from weft.protocol.addresses import Address
@@ -57,6 +58,7 @@ from weft.protocol.messages import (
     QueueNumber,
     SubNumber,
     Unadvertise,
+    WithdrawProfile,
 )
 from weft.protocol.questions import (
     AnyQuestion,
@@ -64,6 +66,7 @@ from weft.protocol.questions import (
     AskItems,
     AskOrder,
     AskOverlay,
+    AskProfiles,
     AskRules,
     AskSessions,
     AskSubscriptions,
@@ -78,8 +81,12 @@ from weft.protocol.questions import (
     ItemDirection,
     ItemFacts,
     MoveSession,
+    OperationDone,
     OrderNode,
     OverlayList,
+    PreloadQueries,
+    ProfileFacts,
+    Retune,
     RulesReport,
     SessionFacts,
     SetBalance,
@@ -292,8 +299,10 @@ class Client:
         datacontenttype: str = "",
         durable: bool = True,
         ttl: float | timedelta | None = None,
-    ) -> None:
-        """Publish an event. Returns when it is on the broker's disk. Raises EventError and PublishError.
+    ) -> int:
+        """Publish an event. Returns when it is on the broker's disk: its offset in the log, 0 if that is not known.
+
+        Raises EventError and PublishError.
 
         The payload is bytes, text, or anything that JSON can express. After `ttl` seconds the event expires, and is no
         longer delivered. An event that is not durable is not stored: it reaches the connected subscribers, at most
@@ -310,7 +319,9 @@ class Client:
         sent = outgoing(event, payload, datacontenttype, ttl)
         while not self._engine.has_room():
             await self._engine.wait_for_room()
-        await self._engine.publish_one(sent, durable)
+        receipt = self._engine.publish_one(sent, durable)
+        await receipt
+        return receipt.offset
 
     async def publish_many(
         self, events: Iterable[Publishable], *, durable: bool = True, ttl: float | timedelta | None = None
@@ -392,6 +403,91 @@ class Client:
         number = advert_number(filter_text(filter))
         await self._engine.request(lambda _: Unadvertise(number))
 
+    async def publish_profile(
+        self, id: str, region: AnyFilter, duration: float | timedelta, *, payload: Any = None
+    ) -> PublishedProfile:
+        """Publish an event that is a region and lasts for a while: a warning for an area, say, for the next two hours.
+
+        While it lasts, it is shown to every subscription with `profiles=` whose filter covers or overlaps the region,
+        also to those that come later. Publishing the same id again replaces it. It ends by itself, with
+        `withdraw_profile`, or with the session of this client, which needs a name; `payload` is as in `publish`.
+        Raises OptionError, FilterError, AccessError or RequestError.
+
+        Cost: one round trip and one commit.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="station") as client:
+        ...         await client.publish_profile("storm", "lat BETWEEN 40 AND 45", timedelta(hours=2), payload="wind")
+        ...         async with client.subscribe("lat BETWEEN 44 AND 46", profiles="overlap") as driver:
+        ...             event = await anext(driver)
+        ...             return event.profile.change, event.profile.id, event.text
+        >>> asyncio.run(main())
+        ('appeared', 'storm', 'wind')
+        """
+        message = publish_message(id, region, duration, payload, self._engine.request_token())
+        return published(id, await self._engine.request(message))
+
+    async def withdraw_profile(self, id: str) -> bool:
+        """End a profile of this client before its time. Returns whether there was one.
+
+        Cost: one round trip and one commit.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="station") as client:
+        ...         await client.publish_profile("storm", "lat BETWEEN 40 AND 45", 7_200)
+        ...         return await client.withdraw_profile("storm"), await client.withdraw_profile("storm")
+        >>> asyncio.run(main())
+        (True, False)
+        """
+        try:
+            await self._engine.request(lambda number: WithdrawProfile(number, id))
+        except RequestError as error:
+            if error.code != "unknown":
+                raise
+            return False
+        return True
+
+    def profiles(self, session: str = "", *, broker: str = "") -> AsyncIterator[ProfileFacts]:
+        """The living profiles that the broker knows, of a session or of all: `async for profile in client.profiles()`.
+
+        Without the right `status`, they are those of one's own principal. Raises AccessError or RequestError.
+
+        Cost: one round trip for each 200 profiles.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect(name="station") as client:
+        ...         await client.publish_profile("storm", "lat BETWEEN 40 AND 45", 7_200)
+        ...         return [(profile.source, profile.id) async for profile in client.profiles()]
+        >>> asyncio.run(main())
+        [('station', 'storm')]
+        """
+        return listed(self._ask, AskProfiles(session), broker)
+
+    async def preload_profiles(
+        self, filters: Iterable[AnyFilter], meeting: Literal["covering", "overlap"] = "overlap", *, broker: str = ""
+    ) -> int:
+        """Have a broker compare filters that are expected of subscriptions to profiles, before they come.
+
+        Such a subscription costs no comparison when it comes; a wrong guess costs its look-up only (thesis 7.1). It
+        needs the right `operate`. Returns how many there were. Raises FilterError, AccessError or RequestError.
+
+        Cost: one round trip for each 64 filters.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return await client.preload_profiles(["lat > 40", "lat > 50"])
+        >>> asyncio.run(main())
+        2
+        """
+        texts = [filter_text(each) for each in filters]
+        for start in range(0, len(texts), 64):
+            await self.ask(PreloadQueries(tuple(texts[start : start + 64]), meeting), broker=broker)
+        return len(texts)
+
     # -- subscriptions ---------------------------------------------------------------------------------------
 
     def subscribe(  # noqa: PLR0913 - the options of a subscription
@@ -405,6 +501,7 @@ class Client:
         lag: int = 0,
         expires: float | timedelta | None = None,
         rate: str | Rate | None = None,
+        profiles: Literal["covering", "overlap"] | None = None,
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
 
@@ -419,6 +516,9 @@ class Client:
           long as it keeps the sessions of this client.
         - `rate`: at most so many events, such as "10/s" or "100/min". The broker suppresses the others, which are never
           delivered, and counts them: `suppressed` in `weft status`. Older events that `since` asks for are not limited.
+        - `profiles`: also show the living profiles that the filter covers, or overlaps (see `publish_profile`). An
+          event whose `profile` is not None says that one has appeared, changed or ended; `replace` shows the
+          difference.
 
         It begins when it is awaited, entered with `async with`, or iterated. Leaving `async with` ends it here, and so
         does leaving a loop over it when nothing else refers to it; one with a name stays at the broker, see
@@ -437,7 +537,7 @@ class Client:
         >>> asyncio.run(main())
         'Chile'
         """
-        options = subscription_options(name, shared, since, ordered, lag, expires)
+        options = subscription_options(name, shared, since, ordered, lag, expires, profiles)
         return Subscription(self._engine, subscription_text(filter, rate), name, options)
 
     # -- questions -------------------------------------------------------------------------------------------
@@ -871,6 +971,51 @@ class Client:
         """
         text = None if filter is None else filter_text(filter)
         await self.ask(ChangeSubscription(session, SubNumber(number), text), broker=broker)
+
+    async def retune(self, space: str) -> str:
+        """Give the network another label space while it runs; needs the model dls, and the right `operate`.
+
+        `space` is what `LabelSpace.to_json` returns. The broker that begins re-tunings in the network is asked. Returns
+        what it says when that is stored. Raises AccessError, or RequestError while another re-tuning is in progress.
+
+        Cost: one round trip or two, and one commit.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         try:
+        ...             await client.retune("{}")
+        ...         except RequestError as error:
+        ...             return error.code
+        >>> asyncio.run(main())
+        'space'
+        """
+        try:
+            done = await self.ask(Retune(space))
+        except RequestError as error:
+            if error.code != "leader":
+                raise
+            done = await self.ask(Retune(space), broker=error.message.split()[0])
+        return expected(done.answer, OperationDone).text
+
+    async def label_space(self) -> str:
+        """The label space of the broker, as JSON. Needs the right `operate`. Raises AccessError or RequestError.
+
+        Cost: one round trip.
+
+        >>> from weft.errors import RequestError
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         try:
+        ...             await client.label_space()
+        ...         except RequestError as error:
+        ...             return str(error)
+        >>> asyncio.run(main())
+        'a table of covering has no label space; there is nothing to re-tune'
+        """
+        return expected((await self.ask(Retune())).answer, OperationDone).text
 
     @property
     def dead_letters(self) -> DeadLetterQueue:

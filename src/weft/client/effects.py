@@ -18,16 +18,20 @@ from weft.protocol.messages import (
     DeadMessage,
     Deliver,
     History,
+    ProfilePublished,
+    PublishProfile,
     QuestionMessage,
     SubNumber,
     Unadvertise,
     Welcome,
+    WithdrawProfile,
 )
 
 if TYPE_CHECKING:
     from weft.client.session import ClientSession
 
-QueryMessage = DeadMessage | QuestionMessage | Advertise | Unadvertise  # one message answers it
+ProfileRequest = PublishProfile | WithdrawProfile
+QueryMessage = DeadMessage | QuestionMessage | Advertise | Unadvertise | ProfileRequest  # one message answers it
 
 # -- effects: what the driver does ---------------------------------------------------------------------------
 
@@ -142,7 +146,7 @@ class Replied(msgspec.Struct, frozen=True):
     """The answer to a request; with a code if the broker refused it. Explanations and statuses are still encoded."""
 
     request: BrokerRequest
-    answer: DeadLetters | DeadDone | History | Answer | bytes | None
+    answer: DeadLetters | DeadDone | History | Answer | ProfilePublished | bytes | None
     code: str
     reason: str
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,9 @@ from weft.model.event import Event, attributes_of
 from weft.model.lists import AttributeValue
 from weft.model.value import from_micros
 from weft.protocol.messages import MAX_EVENT, Deliver, Head, read_head
+
+if TYPE_CHECKING:
+    from weft.client.profiles import ProfileNotice
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -140,6 +143,13 @@ class _Received(Mapping[str, AttributeValue | None]):
     def json(self) -> Any:
         """The payload read as JSON. Cost: O(bytes) at each call."""
         return json.loads(self._message.payload)
+
+    @property
+    def profile(self) -> ProfileNotice | None:
+        """What has become of a profile, if the event says that; None for any other event. Cost: as `attributes`."""
+        from weft.client.profiles import profile_notice
+
+        return profile_notice(self._read().attributes)
 
     @property
     def offset(self) -> int:

@@ -67,9 +67,14 @@ def subscription_options(  # noqa: PLR0913, PLR0917 - the options of a subscript
     ordered: bool,
     lag: int,
     expires: float | timedelta | None = None,
+    profiles: str | None = None,
 ) -> SubscriptionOptions:
     """What a subscription is. Raises OptionError."""
     check_name(name)
+    if profiles not in (None, "covering", "overlap"):
+        raise OptionError(f"profiles is 'covering' or 'overlap', not {profiles!r}")
+    if profiles is not None and shared:
+        raise OptionError("a shared subscription is not shown profiles; leave shared= out")
     kept = seconds(expires)
     if kept and (shared or not name):
         raise OptionError("only a subscription with a name that is not shared is kept, so only that can expire")
@@ -86,8 +91,9 @@ def subscription_options(  # noqa: PLR0913, PLR0917 - the options of a subscript
         if isinstance(since, bool) or not isinstance(since, int) or not 0 <= since < 1 << 63:
             raise OptionError(f"since is an offset or a datetime, not {since!r}")
         offset = since
-    durable = bool(name) or since is not None
-    return SubscriptionOptions(durable, ordered, name if shared else "", offset, moment, lag, expires=kept)
+    durable = bool(name) or since is not None or profiles is not None
+    share = name if shared else ""
+    return SubscriptionOptions(durable, ordered, share, offset, moment, lag, expires=kept, profiles=profiles or "")
 
 
 def filter_text(filter: AnyFilter) -> str:

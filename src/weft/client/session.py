@@ -59,6 +59,7 @@ from weft.protocol.addresses import Address
 from weft.protocol.messages import (
     MOVES,
     NEWEST,
+    PROFILES,
     QUESTIONS,
     REPORTS,
     STRIDE,
@@ -84,7 +85,9 @@ from weft.protocol.messages import (
     HomeBroker,
     Ping,
     Pong,
+    ProfilePublished,
     Published,
+    PublishProfile,
     Question,
     ReadHistory,
     Refused,
@@ -96,6 +99,7 @@ from weft.protocol.messages import (
     Unadvertise,
     Welcome,
     Whereabouts,
+    WithdrawProfile,
     next_epoch,
 )
 
@@ -107,7 +111,9 @@ _ONE_ANSWER = frozenset({"explain", "history", "status", "question"})  # request
 _MOST_REDIRECTS = 5  # in a row
 _SILENT_BEATS = 3  # heartbeats without a word from the broker after which a connection is given up
 _NO_SUBSCRIPTION = SubNumber(0)
-_NEEDED = {ReadHistory: REPORTS, Question: QUESTIONS}  # the versions of the protocol that have a request
+_NEEDED = {ReadHistory: REPORTS, Question: QUESTIONS, PublishProfile: PROFILES, WithdrawProfile: PROFILES}
+_WHAT = {ReadHistory: "read history", Question: "answer questions"}  # what brokers before these versions cannot do
+_HAVE_PROFILES = "have profiles"
 _MOST_GREETED = 16
 _NOT_TAKEN = "refused", "unreachable", "protocol"  # codes of a broker that does not take a session over
 _RETRY = 250_000  # microseconds after which what the broker had no room for is sent again
@@ -190,7 +196,7 @@ class ClientSession:
     [Dial(connection=1, address=Address(scheme='weft', host='localhost', port=9338, path='')), WakeAt(at=10000000)]
     >>> _ = session.opened(1, now=5)
     >>> session.take()
-    [Hello(session='alerts', versions=(2, 4), credentials=none)]
+    [Hello(session='alerts', versions=(2, 6), credentials=none)]
     """
 
     def __init__(
@@ -474,6 +480,7 @@ class ClientSession:
         state.asks.append(ask)
         if self.welcome is not None:
             state.begin(there=state.number in self._there, version=self.welcome.version, log_id=self.welcome.log_id)
+            self._check_profiles(state, self.welcome)
 
     def ask(self, number: SubNumber, ask: SubscriptionRequest) -> None:
         """Change or end a subscription."""
@@ -855,10 +862,12 @@ class ClientSession:
                 failed = self.publisher.refused(message)  # None for a transient event, too
                 if failed is not None:
                     self._effects.append(failed)
+            case Accepted("withdraw profile", number):
+                self._replied(number, None)
             case Accepted(about, number):
                 self._answered(SubNumber(number), about, "", "")
             case Failed(about, number, code, reason):
-                if about.endswith("dead") or about in _ONE_ANSWER:
+                if about.endswith(("dead", "profile")) or about in _ONE_ANSWER:
                     self._replied(number, None, code, reason)
                 else:
                     self._answered(SubNumber(number), about, code, reason)
@@ -874,7 +883,13 @@ class ClientSession:
                 self._effects.append(Missed(SubNumber(queue), 0, 0, count))
             case Revoked(number, reason):
                 self._revoked(number, reason)
-            case DeadLetters(request) | DeadDone(request) | History(request) | Answer(request):
+            case (
+                DeadLetters(request)
+                | DeadDone(request)
+                | History(request)
+                | Answer(request)
+                | ProfilePublished(request)
+            ):
                 self._replied(request, message)
             case Explained(request, body) | StatusReport(request, body):
                 self._replied(request, bytes(body))
@@ -914,6 +929,7 @@ class ClientSession:
                 self._effects.append(Missed(state.number, 0, 0, 0))  # it is forgotten: nobody knows how many
                 state.forget()
             inherits = before is not None and bool(self._home)
+            self._check_profiles(state, message)
             at = {"there": state.number in there, "version": message.version, "log_id": message.log_id}
             gone = state.begin(**at, inherits=inherits)  # type: ignore[arg-type]
             if gone is not None:
@@ -928,6 +944,12 @@ class ClientSession:
         if was_target:
             self._effects.append(MoveEnded(None))
         self._wake()
+
+    def _check_profiles(self, state: SubscriptionState, welcome: Welcome) -> None:
+        """A subscription to profiles ends at a broker that does not have any."""
+        if state.options.profiles and welcome.version < PROFILES and not state.ended:
+            state.ended = True
+            self._effects.append(Ended(state.number, "version", _too_old(_HAVE_PROFILES)))
 
     def _arrived(self, moved: bool) -> bool:
         """The broker has welcomed the session, which is there: it is the first one to come back to.
@@ -1000,15 +1022,13 @@ class ClientSession:
             if type(request.message) is RetryDead and (book := self._book(request)) is not None:
                 book.retrying(request.message.offsets)
             elif self.welcome is not None and self.welcome.version < _NEEDED.get(type(request.message), VERSION):
-                what = "read history" if type(request.message) is ReadHistory else "answer questions"
-                reason = f"the broker runs an older version of Weft, which cannot {what}; update it"
-                self._replied(number, None, "version", reason)
+                self._replied(number, None, "version", _too_old(_WHAT.get(type(request.message), _HAVE_PROFILES)))
         return [request.message for number, request in requests if number in self._requests]
 
     def _replied(
         self,
         number: int,
-        answer: DeadLetters | DeadDone | History | Answer | bytes | None,
+        answer: DeadLetters | DeadDone | History | Answer | ProfilePublished | bytes | None,
         code: str = "",
         reason: str = "",
     ) -> None:
@@ -1064,6 +1084,10 @@ class ClientSession:
         for number, state in self.subscriptions.items():
             assert state.number == number
             state.check()
+
+
+def _too_old(what: str) -> str:
+    return f"the broker runs an older version of Weft, which cannot {what}; update it"
 
 
 def _micros(seconds: float) -> int:

@@ -50,6 +50,7 @@ from weft.protocol.messages import (
     Replace,
     SubNumber,
     Subscribe,
+    SubscribeProfiles,
     Unsubscribe,
 )
 from weft.protocol.move_messages import Token, tokens_of
@@ -61,7 +62,7 @@ LOG_SPAN = 1 << 62  # of offsets of one log
 _OVERDUE = 10_000_000  # microseconds: longer than a broker holds a failed event back by default
 
 AckMessage = Ack | Nack | Ping | AskStored
-SubscriptionMessage = Subscribe | Replace | Unsubscribe
+SubscriptionMessage = Subscribe | SubscribeProfiles | Replace | Unsubscribe
 
 
 class SubscriptionRequest(msgspec.Struct):
@@ -84,6 +85,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     lag: int = 0
     disconnect: bool = False
     expires: int = 0  # seconds that its session is kept without a connection; 0: as the client says
+    profiles: str = ""  # how it meets profiles: "covering", "overlap", or not at all
 
 
 class SubscriptionState:
@@ -177,7 +179,7 @@ class SubscriptionState:
                 messages = [*map(book.as_numbered, messages)]  # type: ignore[arg-type]
         if self.asks and self._begun and not self._in_flight and not self.is_waiting:
             message, self._was_complete = self._message(self.asks[0]), False
-            self._in_flight = type(message).__name__.lower()
+            self._in_flight = "subscribe" if type(message) is SubscribeProfiles else type(message).__name__.lower()
             messages.append(message)
         return messages
 
@@ -187,7 +189,7 @@ class SubscriptionState:
         if self._there:
             return Replace(self.number, ask.filter)
         options, first = self.options, not self.was_here  # older events are wanted once
-        return Subscribe(
+        subscribe = Subscribe(
             self.number,
             ask.filter,
             self.queue,
@@ -199,6 +201,7 @@ class SubscriptionState:
             lag=options.lag,
             disconnect=options.disconnect,
         )
+        return SubscribeProfiles(subscribe, options.profiles) if options.profiles else subscribe  # type: ignore[arg-type]
 
     # -- deliveries -----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from inspect import signature
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 from weft.client.client import Client, Subscription, _Subscribed, connect
 from weft.client.connection import Reply, Waiter, run
@@ -30,11 +30,13 @@ from weft.protocol.questions import (
     AnyQuestion,
     AskItems,
     AskOrder,
+    AskProfiles,
     AskSessions,
     AskSubscriptions,
     ItemDirection,
     ItemFacts,
     OrderNode,
+    ProfileFacts,
     SessionFacts,
     SubscriptionFacts,
 )
@@ -174,7 +176,7 @@ class SyncClient(_Blocking[Client]):
         ttl: float | timedelta | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
+        """It returns nothing. Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
         sent = outgoing(event, payload, datacontenttype, ttl)
         try:
             while not self._engine.has_room():
@@ -192,6 +194,9 @@ class SyncClient(_Blocking[Client]):
         run(self._twin.advertise(filter), timeout)
 
     unadvertise = _blocking(Client.unadvertise)
+    publish_profile = _blocking(Client.publish_profile)
+    withdraw_profile = _blocking(Client.withdraw_profile)
+    preload_profiles = _blocking(Client.preload_profiles)
 
     @_documented(Client.subscribe)
     def subscribe(  # noqa: PLR0913 - the options of a subscription
@@ -205,9 +210,10 @@ class SyncClient(_Blocking[Client]):
         lag: int = 0,
         expires: float | timedelta | None = None,
         rate: str | Rate | None = None,
+        profiles: Literal["covering", "overlap"] | None = None,
     ) -> SyncSubscription:
         """The broker has accepted it when this returns; raises FilterError, AccessError, RequestError, ConnectError."""
-        some: dict[str, Any] = {"ordered": ordered, "lag": lag, "expires": expires, "rate": rate}
+        some: dict[str, Any] = {"ordered": ordered, "lag": lag, "expires": expires, "rate": rate, "profiles": profiles}
         twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **some)
         return SyncSubscription(twin)
 
@@ -231,6 +237,11 @@ class SyncClient(_Blocking[Client]):
             yield from pages.events(self._engine.request(request).wait(None))
 
     ask = _blocking(Client.ask)
+
+    @_documented(Client.profiles)
+    def profiles(self, session: str = "", *, broker: str = "") -> Iterator[ProfileFacts]:
+        """It blocks once for a page."""
+        return self._listed(AskProfiles(session), broker)
 
     @_documented(Client.sessions)
     def sessions(self, text: str = "", *, connected: bool | None = None, broker: str = "") -> Iterator[SessionFacts]:
@@ -289,6 +300,8 @@ class SyncClient(_Blocking[Client]):
     set_balance = _blocking(Client.set_balance)
     detach = _blocking(Client.detach)
     change = _blocking(Client.change)
+    retune = _blocking(Client.retune)
+    label_space = _blocking(Client.label_space)
 
     @property
     @_documented(Client.dead_letters)

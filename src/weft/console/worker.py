@@ -1,7 +1,8 @@
 """A process for work that takes long: layouts, structures of the laboratory, pictures of spaces.
 
 One process, one job at a time, five seconds each: a job that takes longer is killed with the process, which starts anew
-for the next one. Jobs are functions of modules, with arguments and results that can be pickled.
+for the next one. The first job of a kind has two minutes, because it may have to compile kernels. Jobs are functions of
+modules, with arguments and results that can be pickled.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from weft.gateway.problems import FAULT, UNAVAILABLE, ProblemError
 
 PATIENCE = 5.0  # seconds
 _STARTING = 60.0  # seconds until a new process must be ready
+_FIRST = 120.0  # seconds for the first job of a kind
 _SIZE = Struct("<Q")
 _PROGRAM = "from weft.console.worker import serve; serve()"
 P = ParamSpec("P")
@@ -33,6 +35,7 @@ class Worker:
         self._patience = patience
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
+        self._known: set[Callable[..., Any]] = set()  # work that was done before: its kernels are compiled
 
     async def run(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """What a function returns, computed elsewhere. Raises its WeftError, or ProblemError."""
@@ -42,19 +45,24 @@ class Worker:
                 process = self._process = await self._started()
             assert process.stdin is not None
             body = pickle.dumps((work, arguments, options))
+            patience = self._patience if work in self._known else max(self._patience, _FIRST)
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(patience):
                     process.stdin.write(_SIZE.pack(len(body)) + body)
                     kind, value = await _answer(process)
             except TimeoutError:
                 await self._kill()
-                detail = f"this took longer than {self._patience:g} s and was stopped; ask for fewer filters"
+                detail = f"this took longer than {patience:g} s and was stopped; ask for fewer filters"
                 raise ProblemError(UNAVAILABLE, detail) from None
             except BaseException:  # the process ended, or its answer is no longer wanted
                 await self._kill()
                 raise
+        self._known.add(work)
         if kind == "done":
             return value  # type: ignore[no-any-return] # what the function returned
+        if kind == "problem":
+            problem, detail, headers, fields = value
+            raise ProblemError(problem, detail, headers, **fields)
         if isinstance(value, Exception):
             raise value
         raise ProblemError(FAULT, f"the computation failed: {value}")
@@ -111,6 +119,8 @@ def serve() -> None:
         try:
             work, arguments, options = pickle.loads(asked.read(_SIZE.unpack(size)[0]))
             answer("done", work(*arguments, **options))
+        except ProblemError as error:
+            answer("problem", (error.kind, error.detail, error.headers, error.fields))
         except WeftError as error:
             answer("failed", error)
         except Exception as error:

@@ -185,6 +185,12 @@ class SearchRoom:
         self.address: int = self._handle.ctypes.data
         if self.text is not None:
             self.text.join(self._arrays)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Note whether the room is small enough to be used again: every match asks."""
+        text = self.text is None or len(self.text.bytes) <= _MOST_TEXT
+        self.is_small = text and len(self.found.ids) <= _MOST_IDS
 
     @property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
@@ -198,6 +204,7 @@ class SearchRoom:
             sizes = (size + size // 4, 2 * texts + 1, 2 * pieces + 1)
             text = self.text = TextRoom(*map(max, at_least, sizes))
             text.join(self._arrays)
+            self._weigh()
         return text
 
 
@@ -273,7 +280,7 @@ class SingleEvents:
                 room.make_room(~found)
                 found = match_one(address, room.address)
         made = take(room.found, found)
-        if len(room.found.ids) <= _MOST_IDS and (room.text is None or len(room.text.bytes) <= _MOST_TEXT):
+        if room.is_small:
             self._rooms.append(room)
         return made
 

@@ -67,7 +67,7 @@ def membership(name: str) -> Membership:
     """What a membership's name says. Raises ValueError for a name that is none.
 
     >>> membership(membership_name("tags", [Constant.of("rock")]))
-    Membership(attribute='tags', keys=frozenset({'srock'}), every=False)
+    Membership(attribute='tags', keys=frozenset({'srock'}), every=False, test='')
     """
     return _parsed(name) if len(name) <= _SHORT else _long(name)
 

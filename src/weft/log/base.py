@@ -52,7 +52,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     epoch: int  # of the connection: a newer one fences the older
     pub_epoch: int
     pub_seq: int  # the highest sequence of pub_epoch that is in the log
-    expires: int = NEVER  # UTC microseconds; if negative, the time that it is kept after its connection is lost
+    expires: int = NEVER  # UTC microseconds
 
 
 class SubRow(msgspec.Struct, frozen=True):
@@ -86,15 +86,17 @@ class LinkRow(msgspec.Struct, frozen=True):
     peer_log: str
     got: int  # the highest of the peer's offsets that is in this log
     floor: Offset
+    lane: int = 0  # of the events that it carries; a link has one lane for now
 
 
 class HeardRow(msgspec.Struct, frozen=True):
-    """One item that a neighbour told."""
+    """One item that a neighbour told, in one of the tables of the link."""
 
     link: SeatId
     about: int
     item: int
     body: bytes
+    table: int = 0
 
 
 class DeadRow(msgspec.Struct, frozen=True):
@@ -121,7 +123,31 @@ class MoveRow(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Row = SessionRow | SubRow | AdvertRow | LinkRow | HeardRow | DeadRow | MoveRow
+class ProfileRow(msgspec.Struct, frozen=True):
+    """A profile that a session has published here, and that has not ended."""
+
+    id: int
+    session: SessionId
+    name: str  # the publisher's id of it
+    region: str
+    version: int  # a higher one replaces a lower one
+    expires: int  # UTC microseconds
+    token: int  # of the request that published it: the same request again changes nothing
+    payload: bytes
+
+
+class ShownRow(msgspec.Struct, frozen=True):
+    """A profile that a subscription was shown, and whose end it was not."""
+
+    seat: SeatId
+    profile: int  # a hash of source and name
+    source: str
+    name: str
+    version: int
+    expires: int
+
+
+Row = SessionRow | SubRow | AdvertRow | LinkRow | HeardRow | DeadRow | MoveRow | ProfileRow | ShownRow
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -209,13 +235,15 @@ class State(msgspec.Struct):
     subs: dict[SeatId, SubRow]
     adverts: dict[int, AdvertRow]
     links: dict[SeatId, LinkRow]
-    heard: dict[tuple[SeatId, int, int], HeardRow]
+    heard: dict[tuple[SeatId, int, int, int], HeardRow]  # by link, kind, item and table
     dead: dict[SeatId, int]  # how many dead letters a seat has
     first: Offset  # of the oldest event that is kept, or next
     next: Offset  # the offset after the last one ever used
     next_seat: SeatId  # above every seat that was ever used
     at: int  # of the last group
     moves: dict[tuple[SessionId, int, int], MoveRow] = {}  # by session, side and epoch
+    profiles: dict[int, ProfileRow] = {}
+    shown: dict[tuple[SeatId, int], ShownRow] = {}  # by subscription and profile
 
 
 # -- rules that a group must keep to be stored: both logs check the same ones ------------------------
@@ -225,9 +253,11 @@ KEYS: dict[type[Row], tuple[str, ...]] = {
     SubRow: ("seat",),
     AdvertRow: ("id",),
     LinkRow: ("seat",),
-    HeardRow: ("link", "about", "item"),
+    HeardRow: ("link", "about", "item", "table"),
     DeadRow: ("seat", "offset"),
     MoveRow: ("session", "side", "epoch"),
+    ProfileRow: ("id",),
+    ShownRow: ("seat", "profile"),
 }
 RESERVED = "weft."  # keys of meta that begin so belong to the log itself
 MOST_SEATS = (1 << 32) - 1

@@ -77,11 +77,12 @@ class MemoryLog(GroupReader):
         self._check_alive()
         tables, tip = self._tables, self._tip
         sorted_rows = (dict(sorted(rows.items())) for rows in tables.rows.values())
-        sessions, subs, adverts, links, heard, dead, moves = sorted_rows
+        sessions, subs, adverts, links, heard, dead, moves, profiles, shown = sorted_rows
         letters = Counter(seat for seat, _ in dead)
         first = Offset(self._groups[0].first) if self._groups else tip.next
         rows = (dict(tables.meta), sessions, subs, adverts, links, heard, dict(letters))
-        return State(self.log_id, self.incarnation, *rows, first, tip.next, tip.next_seat, tip.at, moves)
+        end = first, tip.next, tip.next_seat, tip.at
+        return State(self.log_id, self.incarnation, *rows, *end, moves, profiles, shown)
 
     def commit(self, groups: Sequence[Group]) -> None:
         """Store the groups, in order, in one transaction. On return they are durable. Raises as `Log.commit` does."""

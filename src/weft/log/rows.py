@@ -30,12 +30,14 @@ from weft.log.base import (
     MovePublisher,
     MoveRow,
     Offset,
+    ProfileRow,
     Put,
     Remove,
     SeatId,
     SessionId,
     SessionRow,
     SetMeta,
+    ShownRow,
     State,
     StateChange,
     SubRow,
@@ -50,11 +52,13 @@ _COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of the key, 
     "publisher": (("session",), ("epoch", "seq")),
     "sub": (("seat",), ("session", "number", "filter", "options", "since")),
     "advert": (("id",), ("session", "filter")),
-    "link": (("seat",), ("peer", "role", "peer_log")),
+    "link": (("seat",), ("peer", "role", "peer_log", "lane")),
     "got": (("link",), ("got",)),
-    "heard": (("link", "about", "item"), ("body",)),
+    "heard": (("link", "about", "item", "tbl"), ("body",)),
     "dead": (("seat", "offset"), ("attempts", "reason", "at", "body")),
     "move": (("session", "side", "epoch"), ("peer", "start", "cut", "got", "body")),
+    "profile": (("id",), ("session", "name", "region", "version", "expires", "token", "payload")),
+    "shown": (("seat", "profile"), ("source", "name", "version", "expires")),
 }
 _PARTS: dict[type, tuple[str, ...]] = {  # the tables that hold a row, each with the key of the row
     SessionRow: ("session", "publisher"),
@@ -64,8 +68,11 @@ _PARTS: dict[type, tuple[str, ...]] = {  # the tables that hold a row, each with
     HeardRow: ("heard",),
     DeadRow: ("dead",),
     MoveRow: ("move",),
+    ProfileRow: ("profile",),
+    ShownRow: ("shown",),
 }
 _FIELDS = {table: attrgetter(*key, *values) for table, (key, values) in _COLUMNS.items()}  # of a row, for each table
+_FIELDS |= {"heard": attrgetter("link", "about", "item", "table", "body")}
 _FIELDS |= {"publisher": attrgetter("id", "pub_epoch", "pub_seq"), "got": attrgetter("seat", "got")}
 _SEAT_KINDS: dict[type, int] = {SubRow: 1, LinkRow: 2}
 
@@ -177,8 +184,8 @@ _SUBS = (
     " LEFT JOIN seat ON seat.id = sub.seat ORDER BY sub.seat"
 )
 _LINKS = (
-    "SELECT link.seat, peer, role, peer_log, link.crc, got, got.crc, kind, floor, above, attempts, seat.crc FROM link"
-    " LEFT JOIN seat ON seat.id = link.seat LEFT JOIN got ON got.link = link.seat ORDER BY link.seat"
+    "SELECT link.seat, peer, role, peer_log, {lane}link.crc, got, got.crc, kind, floor, above, attempts, seat.crc"
+    " FROM link LEFT JOIN seat ON seat.id = link.seat LEFT JOIN got ON got.link = link.seat ORDER BY link.seat"
 )
 
 
@@ -218,13 +225,15 @@ def read_state(connection: sqlite3.Connection, log_id: str, incarnation: int) ->
         subs={row.seat: row for row in read_subs(connection)},
         adverts={row.id: row for row in read_adverts(connection)},
         links={row.seat: row for row in _links(connection)},
-        heard={row[:3]: HeardRow(*row) for row in _checked(connection, "heard", "link, about, item, body")},
+        heard={row[:4]: HeardRow(row[0], row[1], row[2], row[4], row[3]) for row in _heard(connection)},
         dead={SeatId(seat): n for seat, n in connection.execute("SELECT seat, count(*) FROM dead GROUP BY seat")},
         first=tip.next if oldest is None else Offset(oldest),
         next=tip.next,
         next_seat=tip.next_seat,
         at=tip.at,
         moves={row[:3]: MoveRow(*row) for row in _moves(connection)},
+        profiles={row[0]: ProfileRow(*row) for row in _added(connection, "profile")},
+        shown={row[:2]: ShownRow(*row) for row in _added(connection, "shown")},
     )
     _check_parts(connection, state)
     return state
@@ -232,9 +241,28 @@ def read_state(connection: sqlite3.Connection, log_id: str, incarnation: int) ->
 
 def _moves(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     """Moves of sessions; a log of format 1 that is only read has no such table."""
-    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'move'").fetchone() is None:
+    return _added(connection, "move")
+
+
+def _added(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table that logs of older formats, which are only read, do not have."""
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is None:
         return iter(())
-    return _checked(connection, "move", "session, side, epoch, peer, start, cut, got, body")
+    key, values = _COLUMNS[table]
+    return _checked(connection, table, ", ".join((*key, *values)))
+
+
+def _heard(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """What neighbours told: link, kind, item, table and body. Older formats, which are only read, have one table."""
+    if _is_older(connection):
+        rows = _checked(connection, "heard", "link, about, item, body")
+        return ((*row[:3], 0, row[3]) for row in rows)
+    return _checked(connection, "heard", "link, about, item, tbl, body")
+
+
+def _is_older(connection: sqlite3.Connection) -> bool:
+    """Whether a log has one table and one lane for each link."""
+    return not any(row[1] == "lane" for row in connection.execute("PRAGMA table_info(link)"))
 
 
 def read_subs(connection: sqlite3.Connection) -> Iterator[SubRow]:
@@ -279,11 +307,26 @@ def _sessions(connection: sqlite3.Connection) -> Iterator[SessionRow]:
 
 
 def _links(connection: sqlite3.Connection) -> Iterator[LinkRow]:
-    for seat, peer, role, peer_log, crc, got, got_crc, *place in connection.execute(_LINKS):
-        check_row("link", (seat, peer, role, peer_log), crc)
+    older = _is_older(connection)
+    for (
+        seat,
+        peer,
+        role,
+        peer_log,
+        *lane,
+        crc,
+        got,
+        got_crc,
+        kind,
+        floor,
+        above,
+        attempts,
+        seat_crc,
+    ) in connection.execute(_LINKS.format(lane="" if older else "lane, ")):
+        check_row("link", (seat, peer, role, peer_log, *lane), crc)
         check_row("got", (seat, got), got_crc)
-        floor, _, _ = _floor(seat, _SEAT_KINDS[LinkRow], place)
-        yield LinkRow(seat, peer, role, peer_log, got, floor)
+        below, _, _ = _floor(seat, _SEAT_KINDS[LinkRow], [kind, floor, above, attempts, seat_crc])
+        yield LinkRow(seat, peer, role, peer_log, got, below, *lane)
 
 
 def _floor(seat: SeatId, wanted: int, place: list[Any]) -> tuple[Offset, bytes, bytes]:

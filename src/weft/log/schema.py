@@ -14,13 +14,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from msgspec.msgpack import Encoder
 
 from weft.errors import LogError, LogFullError
 
 DAMAGE = (sqlite3.Error, OverflowError, TypeError, ValueError)  # what reading a damaged database can raise
 DATABASE = "log.sqlite"
 APPLICATION = 0x57656674  # "Weft"
-FORMAT = 2  # format 1 had no moves
+FORMAT = 3  # format 1 had no moves; format 2 had one table and one lane on a link, and no profiles
 OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 
 _TABLES = """
@@ -40,11 +44,7 @@ CREATE TABLE sub(seat INTEGER PRIMARY KEY, session INTEGER NOT NULL, number INTE
     options BLOB NOT NULL, since INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
 CREATE TABLE advert(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, filter TEXT NOT NULL,
     crc INTEGER NOT NULL) STRICT;
-CREATE TABLE link(seat INTEGER PRIMARY KEY, peer TEXT NOT NULL UNIQUE, role TEXT NOT NULL, peer_log TEXT NOT NULL,
-    crc INTEGER NOT NULL) STRICT;
 CREATE TABLE got(link INTEGER PRIMARY KEY, got INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
-CREATE TABLE heard(link INTEGER NOT NULL, about INTEGER NOT NULL, item INTEGER NOT NULL, body BLOB NOT NULL,
-    crc INTEGER NOT NULL, PRIMARY KEY(link, about, item)) STRICT, WITHOUT ROWID;
 CREATE TABLE dead(seat INTEGER NOT NULL, offset INTEGER NOT NULL, attempts INTEGER NOT NULL, reason TEXT NOT NULL,
     at INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY(seat, offset)) STRICT;
 """
@@ -54,6 +54,22 @@ CREATE TABLE move(session INTEGER NOT NULL, side INTEGER NOT NULL, epoch INTEGER
     PRIMARY KEY(session, side, epoch)) STRICT;
 """
 
+_LINKS = """
+CREATE TABLE link(seat INTEGER PRIMARY KEY, peer TEXT NOT NULL, role TEXT NOT NULL, peer_log TEXT NOT NULL,
+    lane INTEGER NOT NULL, crc INTEGER NOT NULL, UNIQUE(peer, lane)) STRICT;
+CREATE TABLE heard(link INTEGER NOT NULL, about INTEGER NOT NULL, item INTEGER NOT NULL, tbl INTEGER NOT NULL,
+    body BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY(link, about, item, tbl)) STRICT, WITHOUT ROWID;
+"""
+_PROFILES = """
+CREATE TABLE profile(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL, region TEXT NOT NULL,
+    version INTEGER NOT NULL, expires INTEGER NOT NULL, token INTEGER NOT NULL, payload BLOB NOT NULL,
+    crc INTEGER NOT NULL) STRICT;
+CREATE TABLE shown(seat INTEGER NOT NULL, profile INTEGER NOT NULL, source TEXT NOT NULL, name TEXT NOT NULL,
+    version INTEGER NOT NULL, expires INTEGER NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY(seat, profile)) STRICT, WITHOUT ROWID;
+"""
+
+_encode = Encoder().encode
 Upgrade = Callable[[sqlite3.Connection], None]  # from one format to the next, within a transaction
 
 
@@ -61,7 +77,27 @@ def _add_moves(connection: sqlite3.Connection) -> None:
     connection.execute(_MOVES)
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: _add_moves}  # by the format it starts from; format 1 is the first
+def _add_tables(connection: sqlite3.Connection) -> None:
+    """Several tables and lanes on a link, and profiles. Rows keep what they say; their checksums cover more columns."""
+    connection.execute("ALTER TABLE link RENAME TO old_link")
+    connection.execute("ALTER TABLE heard RENAME TO old_heard")
+    _execute(connection, _LINKS + _PROFILES)
+    for name, columns, added in (("link", "seat, peer, role, peer_log", 4), ("heard", "link, about, item, body", 3)):
+        rows = connection.execute(f"SELECT {columns}, crc FROM old_{name}")
+        marks = ", ".join("?" * (len(columns.split()) + 2))
+        connection.executemany(f"INSERT INTO {name} VALUES({marks})", (_widened(name, row, added) for row in rows))
+        connection.execute(f"DROP TABLE old_{name}")
+
+
+def _widened(table: str, row: tuple[Any, ...], added: int) -> tuple[Any, ...]:
+    """A row with a 0 at a place, and the checksum of that; a damaged row stays damaged."""
+    *values, crc = row
+    wide = (*values[:added], 0, *values[added:])
+    whole = crc32(_encode((table, *values))) == crc
+    return *wide, crc32(_encode((table, *wide))) ^ (not whole)
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: _add_moves, 2: _add_tables}  # by the format it starts from; 1 is the first
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
@@ -108,11 +144,15 @@ def is_new(connection: sqlite3.Connection) -> bool:
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make the tables, within a transaction of the caller."""
-    for statement in (_TABLES + _MOVES).split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
+    _execute(connection, _TABLES + _MOVES + _LINKS + _PROFILES)
     connection.execute(f"PRAGMA application_id={APPLICATION}")
     connection.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def _execute(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> int:

@@ -124,9 +124,10 @@ def _check_rows(connection: sqlite3.Connection, progress: RecoveryProgress, prob
     for seat, floor in floors(state).items():
         if state.next < floor != NEVER:
             problems.append(f"seat {seat} has the floor {floor}, but the next offset is {state.next}")
-    tables = (state.meta, state.sessions, state.subs, state.adverts, state.links, state.heard)
+    rows = len(state.meta) + len(state.sessions) + len(state.subs) + len(state.adverts) + len(state.links)
+    rows += len(state.heard) + len(state.profiles) + len(state.shown)
     return {
-        "rows": sum(len(table) for table in tables) + check_dead(connection),
+        "rows": rows + check_dead(connection),
         "first": state.first,
         "next": state.next,
     }
@@ -235,6 +236,8 @@ def _summary(connection: sqlite3.Connection, path: Path, queue_of: QueueOf, rang
             "links": len(state.links),
             "heard": len(state.heard),
             "dead letters": sum(state.dead.values()),
+            "profiles": len(state.profiles),
+            "profiles shown": len(state.shown),
         },
         schema=meta["weft.schema"].decode(),
         seats=[

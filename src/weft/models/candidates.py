@@ -76,20 +76,29 @@ CANDIDATES: dict[str, MakeCandidate] = {
 }
 
 
-def candidate(text: str) -> MakeCandidate:
-    """A model of `CANDIDATES`, or a model with options, such as "merging:lazy=true:scope=local". Raises OptionError."""
+def options_of(text: str) -> ModelOptions:
+    """A model with options, such as "merging:lazy=true:scope=local". Raises OptionError.
+
+    >>> str(options_of("merging:lazy=true"))
+    'merging, lazy = true'
+    """
     from weft.server.settings import load
 
-    if text in CANDIDATES:
-        return CANDIDATES[text]
     name, *given = text.split(":")
     if name not in MODELS:
         known = ", ".join(dict.fromkeys([*CANDIDATES, *MODELS]))
         raise OptionError(f"there is no model {name!r}: choose one of {known}")
     pairs = [each.partition("=") for each in given]
     flags = {option.strip(): value.strip() for option, _, value in pairs}
-    options = load(ModelOptions(name), {}, None, {}, flags).config
-    on_grid = MODELS[name].bounded
+    return load(ModelOptions(name), {}, None, {}, flags).config
+
+
+def candidate(text: str) -> MakeCandidate:
+    """A model of `CANDIDATES`, or a model with options, such as "merging:lazy=true:scope=local". Raises OptionError."""
+    if text in CANDIDATES:
+        return CANDIDATES[text]
+    options = options_of(text)
+    on_grid = MODELS[options.name].bounded
     return lambda terms: table_with(options, terms.bounded() if on_grid else terms.schema, predicates=terms.predicates)
 
 

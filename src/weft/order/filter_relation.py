@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from weft.algebra.box import Box, NormalForm
+from weft.algebra.box import Box, NormalForm, required_memberships
 from weft.algebra.budget import Budget
 from weft.algebra.relate import Region, as_form, covers, covers_within
 from weft.algebra.spans import ColumnPart, Span, only_string, span_of
@@ -25,6 +25,8 @@ _OTHERS = 63  # interfaces with their own bit
 _OTHER = 1 << _OTHERS
 _ALL = (1 << 64) - 1  # the tag of a node that very many interfaces want
 
+_NONE: frozenset[str] = frozenset()
+
 TYPE = "type"  # the attribute by which the roots are partitioned
 
 
@@ -35,6 +37,7 @@ class Boxed:
     form: NormalForm
     spans: tuple[Span, ...]
     exact: bool
+    members: frozenset[str] = frozenset()  # the values that lists must have; see `required_memberships`
 
 
 class FilterRelation(Relation[Region]):
@@ -71,7 +74,7 @@ class FilterRelation(Relation[Region]):
             raise FilterError(f"{thing} never matches, so it has no place in the covering order; leave it out")
         if len(form.boxes) == 1:
             spans, exact = self._hull(form.boxes[0])
-            return Boxed(form, tuple(spans), exact)
+            return Boxed(form, tuple(spans), exact, _NONE if exact else required_memberships(form))
         first, *others = (box.sets for box in form.boxes)
         spans = []
         for name in first:
@@ -79,7 +82,7 @@ class FilterRelation(Relation[Region]):
                 span = self._span_around(name, [first[name], *(sets[name] for sets in others)])
                 if span is not None:
                     spans.append(span)
-        return Boxed(form, tuple(spans), False)
+        return Boxed(form, tuple(spans), False, required_memberships(form))
 
     def _span_around(self, name: str, several: Iterable[ValueSet]) -> Span | None:
         """The span around the sets that all boxes of a union have of an attribute; None if there is none."""
@@ -98,6 +101,8 @@ class FilterRelation(Relation[Region]):
 
         def covers_in_search(wide: Boxed, narrow: Boxed) -> bool:
             self.comparisons += 1
+            if not wide.members <= narrow.members:
+                return False
             return budget.left > 0 and covers_within(wide.form, narrow.form, self.schema, budget)
 
         return covers_in_search
@@ -108,7 +113,7 @@ class FilterRelation(Relation[Region]):
 
     def kind(self, made: Boxed) -> Hashable | None:
         """The event type that the filter requires, if it requires one: `type = 'A'`."""
-        kinds = {_only_type(box) for box in made.form.boxes}
+        kinds = {only_value(box, TYPE) for box in made.form.boxes}
         return kinds.pop() if len(kinds) == 1 else None
 
     def places(self) -> NodePlaces[Region]:
@@ -295,6 +300,8 @@ class _Looked:
 
 def _covers(wide: Boxed, narrow: Boxed) -> bool:
     """As `covers`, with a shortcut where comparing one box with one box decides."""
+    if not wide.members <= narrow.members:
+        return False
     mine, theirs = wide.form.boxes, narrow.form.boxes
     if len(mine) == len(theirs) == 1:
         if mine[0].covers(theirs[0]):
@@ -304,8 +311,9 @@ def _covers(wide: Boxed, narrow: Boxed) -> bool:
     return covers(wide.form, narrow.form, wide.form.schema)
 
 
-def _only_type(box: Box) -> str | None:
-    values = box.sets.get(TYPE)
+def only_value(box: Box, attribute: str) -> str | None:
+    """The string that an attribute must have in a box; None if it may have another value, or none."""
+    values = box.sets.get(attribute)
     if values is None or values.absent or values.numbers or values.bools or values.timestamps:
         return None
     return only_string(values.strings)

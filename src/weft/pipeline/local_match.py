@@ -7,6 +7,7 @@ of the index, of a batch with its matches, and of a row group of results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from weft.pipeline.bound_lint import lint_bounds
 from weft.pipeline.boxes import Boxes, Matcher, Reading, open_matcher
 from weft.pipeline.lookup import EventSlices
 from weft.pipeline.match_job import (
+    LIST_TEXT,
     SAMPLED,
     SHOWN,
     MatchJob,
@@ -39,10 +41,12 @@ from weft.pipeline.match_job import (
     Phases,
     Strategy,
     file_notes,
+    list_note,
     number_note,
 )
 from weft.pipeline.output import Output, write
 from weft.pipeline.packed_boxes import PackedBoxes
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.pipeline.preflight import check_files
 from weft.pipeline.result_folder import ResultFolder
 from weft.pipeline.row_text import json_rows
@@ -51,7 +55,8 @@ from weft.pipeline.tables import FileTable, open_table
 from weft.pipeline.text_values import STRING, ArrowKind, double
 
 _ERRORS = pa.schema([("side", STRING), ("row", STRING), ("reason", STRING)])
-_LOOKED_AT = 100_000  # rows in which numbers among texts are looked for
+_LOOKED_AT = 100_000  # rows in which numbers and lists among texts are looked for
+_LIST = re.compile(LIST_TEXT)
 _FEW_BOUNDS = 16  # attributes; tables with more are mostly empty
 _CANONICAL = r"^(0|-?[1-9][0-9]*)$"
 _DAYS = tuple(edge // 86_400_000_000 for edge in (MICROS_MIN, MICROS_MAX))
@@ -89,7 +94,7 @@ def match_locally(
         if job.out is not None:
             out = stack.enter_context(ResultFolder(job.out, kept.append(added), job.overwrite))
         work = _Matching(matcher, output, out, left_out)
-        texts = _NumbersInTexts(kept, given.schema) if events.format != "parquet" else None
+        texts = _DoubtfulTexts(kept, given.schema) if events.format != "parquet" else None
         try:
             for rows, corrupt in events:
                 left_out.add("event", corrupt, [UNREADABLE] * len(corrupt))
@@ -251,16 +256,18 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-class _NumbersInTexts:
-    """Text columns whose values are mostly numbers, by the first rows: no comparison with a number matches them."""
+class _DoubtfulTexts:
+    """Text columns whose values are mostly numbers, which no comparison with a number matches, or of which some are
+    lists, whose elements no HAS sees; by the first rows.
+    """
 
     def __init__(self, columns: pa.Schema, schema: Schema | None) -> None:
         declared: Any = schema or ()
-        self._counts = {each.name: [0, 0] for each in columns if each.type == STRING and each.name not in declared}
+        self._counts = {each.name: [0, 0, 0] for each in columns if each.type == STRING and each.name not in declared}
         self._left = _LOOKED_AT
 
     def look(self, rows: pa.RecordBatch) -> None:
-        """Count the numbers among the first rows."""
+        """Count the numbers and lists among the first rows."""
         some = rows.slice(0, self._left)
         self._left -= some.num_rows
         if not some.num_rows:
@@ -270,10 +277,14 @@ class _NumbersInTexts:
             for each in found.to_pylist():
                 counts[0] += each["counts"] if double(each["values"].strip()) is not None else 0
                 counts[1] += each["counts"]
+                counts[2] += each["values"].startswith("[") and _LIST.match(each["values"]) is not None
 
     def notes(self) -> list[str]:
         """A sentence for each such column."""
-        return [number_note(name) for name, (numbers, every) in self._counts.items() if every and 2 * numbers > every]
+        found = [
+            number_note(name) for name, (numbers, every, _) in self._counts.items() if every and 2 * numbers > every
+        ]
+        return found + [list_note(name) for name, (_, _, lists) in self._counts.items() if lists]
 
 
 # -- matching --------------------------------------------------------------------------------------------
@@ -434,7 +445,7 @@ def _given(job: MatchJob) -> _Given:
         if job.schema is not None:
             raise PipelineError("a snapshot has its own schema: omit the schema")
         try:
-            index = TreeIndex.open(job.subscriptions)
+            index = TreeIndex.open(job.subscriptions, predicates=environment_predicates())
         except WeftError as error:
             raise PipelineError(str(error)) from error
         return _Given(index.schema, Path(job.subscriptions))

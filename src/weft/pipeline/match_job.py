@@ -157,6 +157,18 @@ def number_note(name: str) -> str:
     )
 
 
+# A list in a column of texts: in CSV, and in JSON where other lines have a value that is not a list.
+LIST_TEXT = r'^\[\s*(\]|"|-?[0-9]|true|false|null|\[|\{)[\s\S]*\]$|^\[\]$'
+
+
+def list_note(name: str) -> str:
+    """What to say about a column of texts of which some are lists."""
+    return (
+        f"the column {name!r} of the events is text although some of its values are lists, and HAS does not see their "
+        'elements: write JSON with a list in every event, ["a"] for a single value, or Parquet'
+    )
+
+
 class Phases:
     """The seconds of each part of a job, by the caller's clock."""
 

@@ -171,9 +171,23 @@ class LinkFeatures(Message, frozen=True, tag=90):
     features: Annotated[tuple[str, ...], Meta(max_length=64)]
 
 
+class LinkNumbered(Message, frozen=True, tag=91):
+    """A frame of another table, or another lane, than number 0, whose frames are sent as they are.
+
+    Control frames belong to a table: 0 has subscriptions, 1 profiles and the queries for them. Frames of events belong
+    to a lane; a link has one for now.
+    """
+
+    number: Natural
+    frame: LinkHave | LinkUpdate | LinkDigest | LinkProgress | LinkEvents | LinkAhead
+
+
 LISTS = "lists"  # a feature: lists in events, and filters with HAS
+PROFILES = "profiles"  # a feature: a second table on the link
+PROFILE_TABLE = 1
 LinkControl = LinkHave | LinkUpdate | LinkDigest
 LinkTraffic = LinkEvents | LinkLoose | LinkProgress | LinkAhead
-LinkMessage = LinkHello | LinkControl | LinkTraffic | LinkPing | LinkReach | LinkRelay | LinkFeatures | Bye
+LinkOther = LinkPing | LinkReach | LinkRelay | LinkFeatures | LinkNumbered
+LinkMessage = LinkHello | LinkControl | LinkTraffic | LinkOther | Bye
 IncomingMessage = ClientMessage | LinkMessage  # what a broker reads
 LINK_MESSAGES: tuple[type, ...] = get_args(LinkMessage)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NewType
+from typing import Annotated, Any, Literal, NewType
 
 import msgspec
 from msgspec import Meta
@@ -36,7 +36,9 @@ VERSION = 2  # of this protocol; 1 had no attempts in `Nack`
 REPORTS = 3  # adds `AskStored`, `Revival`, ranges of any connection, `ReadHistory`, and lists
 QUESTIONS = 4  # adds `Question`
 MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
-NEWEST = 4  # between clients and brokers
+PROFILES = 5  # adds `SubscribeProfiles`, `PublishProfile` and `WithdrawProfile`
+OFFSETS = 6  # adds `PublishedAt`
+NEWEST = 6  # between clients and brokers
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
 
 
@@ -312,9 +314,39 @@ class Whereabouts(Whence, frozen=True, tag=27):
     abandon: Natural | None = None  # milliseconds without a word from the old broker after which to go on without it
 
 
+class SubscribeProfiles(Message, frozen=True, tag=30):
+    """Subscribe to events, and also to profiles that the filter covers, or overlaps. From version 5 on.
+
+    What becomes of these profiles comes as events of the same queue, which must be durable: that one has appeared, has
+    changed or has ended is in the attributes whose names begin with `weft.profile`.
+    """
+
+    subscribe: Subscribe
+    profiles: Literal["covering", "overlap"]
+
+
+class PublishProfile(Message, frozen=True, tag=28):
+    """Publish an event that is a region and lasts for a while, or replace the one of this id. From version 5 on."""
+
+    number: Natural  # of the request
+    id: str
+    region: str
+    duration: Natural  # microseconds
+    payload: bytes = b""
+    token: Natural = 0  # of the client's choice: the same request again, with the same token, changes nothing
+
+
+class WithdrawProfile(Message, frozen=True, tag=29):
+    """End a profile of this session before its time. From version 5 on."""
+
+    number: Natural  # of the request
+    id: str
+
+
 DeadMessage = ListDead | RetryDead | DropDead
 QuestionMessage = AskStatus | ReadHistory | Explain | Question
-InterestMessage = Subscribe | Replace | Unsubscribe | Advertise | Unadvertise
+ProfileMessage = SubscribeProfiles | PublishProfile | WithdrawProfile
+InterestMessage = Subscribe | Replace | Unsubscribe | Advertise | Unadvertise | ProfileMessage
 ConsumerMessage = Ack | Nack | AskStored | DeadMessage
 ClientMessage = (
     Hello
@@ -355,6 +387,14 @@ class Published(Message, frozen=True, tag=33):
     pub_epoch: int
     upto: int
     absent: dict[str, int] = {}
+
+
+class PublishedAt(Published, frozen=True, tag=59):
+    """The same, and under which offsets of the log: each pair is a sequence and its offset, and both go on by one up to
+    the next pair. From version 6 on, unless the events were stored before this connection.
+    """
+
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 class Refused(Message, frozen=True, tag=34):
@@ -563,7 +603,17 @@ class HomeBroker(Message, frozen=True, tag=56):
     broker: str
 
 
-ReplyMessage = DeadLetters | DeadDone | StatusReport | Explained | History | Answer
+class ProfilePublished(Message, frozen=True, tag=57):
+    """The answer to `PublishProfile`: the profile is stored. A higher version replaces a lower one."""
+
+    number: int  # of the request
+    version: int
+    expires: int  # UTC microseconds
+
+
+ReplyMessage = ProfilePublished | DeadLetters | DeadDone | StatusReport | Explained | History | Answer
 AnswerMessage = Accepted | Complete | Incomplete | Failed | ReplyMessage
 QueueMessage = Deliver | Gap | Dropped | AcksStored | Revival
-BrokerMessage = Welcome | Published | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+BrokerMessage = (
+    Welcome | Published | PublishedAt | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+)

@@ -52,6 +52,12 @@ class AskSubscriptions(_Asked, frozen=True, tag="subscriptions"):
     text: _Text = ""
 
 
+class AskProfiles(_Asked, frozen=True, tag="profiles"):
+    """The living profiles that a broker knows, of a session or of all; without the right `status`, one's own."""
+
+    session: _Name = ""
+
+
 class AskItems(_Asked, frozen=True, tag="items"):
     """What a link was sent, and why, or what was received from it: subscriptions, or advertisements."""
 
@@ -159,6 +165,13 @@ class ChangeSubscription(_Asked, frozen=True, tag="change"):
     filter: _Text | None = None  # None ends it
 
 
+class Retune(_Asked, frozen=True, tag="retune"):
+    """Give the network another label space, from the broker that begins re-tunings; without one, name the present."""
+
+    right: ClassVar[str] = "operate"
+    space: _Text = ""  # its parameters, as JSON
+
+
 class MoveSession(_Asked, frozen=True, tag="move"):
     """Let another broker of the network take a session over; its client is redirected."""
 
@@ -181,8 +194,16 @@ class SetBalance(_Asked, frozen=True, tag="set balance"):
     enabled: bool
 
 
-ListQuestion = AskSessions | AskSubscriptions | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance
+class PreloadQueries(_Asked, frozen=True, tag="preload"):
+    """Compare filters that subscriptions to profiles are expected to have with the profiles, before they come."""
+
+    right: ClassVar[str] = "operate"
+    filters: Annotated[tuple[_Text, ...], Meta(max_length=64)]
+    meeting: Literal["covering", "overlap"] = "overlap"
+
+
+ListQuestion = AskSessions | AskSubscriptions | AskProfiles | AskItems | AskOrder | AskRelated
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance | PreloadQueries
 NetworkQuestion = AskOverlay | AskSummary | AskReach | AskBalance
 AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 
@@ -220,6 +241,19 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
     behind: int = 0  # events of its queue that are not acknowledged, or held
     matched: int = 0  # events, since the broker started
     matched_at: int = 0  # when the last one was matched, UTC seconds; 0: never
+
+
+class ProfileFacts(msgspec.Struct, frozen=True):
+    """A profile: an event that is a region and lasts for a while."""
+
+    source: str  # the session that has published it
+    id: str
+    version: int
+    expires: int  # UTC microseconds
+    region: str
+    size: int  # bytes of its payload
+    here: bool  # whether the session is at this broker
+    shown: int  # to how many subscriptions of this broker
 
 
 class ItemFacts(msgspec.Struct, frozen=True):
@@ -289,6 +323,14 @@ class SubscriptionList(_Told, frozen=True, tag="subscriptions"):
     """Subscriptions; `seen` of `total` sessions were looked at when this page was made."""
 
     rows: tuple[SubscriptionFacts, ...]
+    seen: int = 0
+    total: int = 0
+
+
+class ProfileList(_Told, frozen=True, tag="profiles"):
+    """Profiles; `seen` of `total` were looked at when this page was made."""
+
+    rows: tuple[ProfileFacts, ...]
     seen: int = 0
     total: int = 0
 
@@ -451,7 +493,7 @@ class BalanceReport(_Told, frozen=True, tag="balance"):
     moved: int
 
 
-ListAnswer = SessionList | SubscriptionList | ItemList | OrderList | RelatedList | OverlayList
+ListAnswer = SessionList | SubscriptionList | ProfileList | ItemList | OrderList | RelatedList | OverlayList
 AnyAnswer = (
     ListAnswer
     | FoundEvents

@@ -14,7 +14,6 @@ from weft.spark.files import read_frame as read_frame
 from weft.spark.files import read_stream as read_stream
 from weft.spark.files import write_frame as write_frame
 from weft.spark.formats import register as register
-from weft.spark.load import load as load
 from weft.spark.match import Prepared as Prepared
 from weft.spark.match import match as match
 from weft.spark.match import prepare as prepare

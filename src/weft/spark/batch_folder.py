@@ -1,8 +1,9 @@
 """A folder of one micro-batch, committed by one rename. A reader sees all files of a micro-batch or none. A micro-batch
 that is committed is never written again.
 
-Workers write their files into a draft that no reader looks at, under names of their own. The driver moves those that
-Spark's finished tasks reported into a fresh folder, adds the manifest and renames the folder: files of tasks that died
+Workers write their files into a draft that no reader looks at, under names of their own that end in `.draft`, because
+DuckDB and Polars also look into folders whose names begin with `_`. The driver moves those that Spark's finished tasks
+reported into a fresh folder, adds the manifest and renames the folder: files of tasks that died
 or ran twice stay behind. This needs a file system whose renames are atomic: a local one, NFS or HDFS, but not S3.
 """
 
@@ -21,6 +22,7 @@ from weft.errors import PipelineError
 from weft.log.data_directory import sync_directory
 
 MANIFEST = "_manifest.json"
+DRAFT = ".draft"  # after the name of a file that is not committed
 _DRAFTS = "_drafts"
 
 
@@ -54,12 +56,12 @@ class BatchFolders:
         return drafts / f"{batch}-{uuid.uuid4().hex}"
 
     def commit(self, batch: int, draft: Path, files: Iterable[str], manifest: dict[str, Any]) -> None:
-        """Make these files of a draft, and no others, the micro-batch."""
+        """Make these files of a draft, and no others, the micro-batch; there, DRAFT is added to their names."""
         ready = draft.with_name(f"{draft.name}-ready")
         shutil.rmtree(ready, ignore_errors=True)
         ready.mkdir(parents=True)
         for name in files:
-            os.replace(draft / name, ready / name)
+            os.replace(draft / (name + DRAFT), ready / name)
         with (ready / MANIFEST).open("w", encoding="utf-8") as file:
             json.dump(manifest, file)
             file.flush()

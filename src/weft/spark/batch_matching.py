@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from weft.index.base import Matches
 from weft.pipeline.attributes import attributes
 from weft.pipeline.output import Output, ResultForm, write
+from weft.spark.batch_folder import DRAFT
 from weft.spark.version_matcher import VersionFiles
 
 REPORT = "results string, refusals string, events bigint, matches bigint, refused bigint"
@@ -72,10 +73,10 @@ class BatchTask:
 
 
 class PartFile:
-    """A parquet file that is made when its first rows come."""
+    """A parquet file of a draft, which is made when its first rows come. `path` is without the ending of drafts."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._name, self._path = path.name, path.with_name(path.name + DRAFT)
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -88,7 +89,7 @@ class PartFile:
         self._writer.write_batch(rows)
 
     def close(self) -> str | None:
-        """Put the file on disk; returns its name, None if there were no rows."""
+        """Put the file on disk; returns its name once it is committed, None if there were no rows."""
         if self._writer is None:
             return None
         self._writer.close()
@@ -97,7 +98,7 @@ class PartFile:
             os.fsync(handle)
         finally:
             os.close(handle)
-        return self._path.name
+        return self._name
 
 
 def refused_rows(errors: Iterable[tuple[str, str]]) -> pa.RecordBatch:

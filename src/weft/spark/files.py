@@ -17,6 +17,7 @@ from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.pipeline.attributes import CORRUPT
 from weft.pipeline.file_names import format_of, taken
+from weft.pipeline.match_job import LIST_TEXT, list_note, number_note
 from weft.spark.events import quoted
 from weft.spark.failures import condition, failures
 
@@ -40,7 +41,7 @@ _WRITE: dict[str, dict[str, Any]] = {
     "csv": {"header": True, "escape": '"', **_AS_IT_IS, **_WRITE_LINES},
     "json": {"ignoreNullFields": False, **_WRITE_LINES},
 }
-_LOOKED_AT = 100_000  # rows in which numbers among texts are looked for
+_LOOKED_AT = 100_000  # rows in which numbers and lists among texts are looked for
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
@@ -117,18 +118,25 @@ def check_free(spark: SparkSession, path: str, overwrite: bool) -> bool:
         return True
 
 
-def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
-    """The text columns whose values are mostly numbers, by the first rows: no comparison with a number matches them."""
+def doubtful_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
+    """Notes on text columns whose values are mostly numbers, which no comparison with a number matches, or of which
+    some are lists, whose elements no HAS sees; by the first rows.
+    """
     from pyspark.sql import functions as sf
 
     names = [field.name for field in frame.schema.fields if field.dataType.simpleString() == "string"]
     names = [name for name in names if name != CORRUPT and name not in (schema or {})]
     if not names:
         return []
-    numbers = [sf.count(sf.col(quoted(name)).try_cast("double")) for name in names]
-    row = frame.limit(_LOOKED_AT).agg(*numbers, *(sf.count(sf.col(quoted(name))) for name in names)).head()
+    columns = [sf.col(quoted(name)) for name in names]
+    numbers = [sf.count(column.try_cast("double")) for column in columns]
+    lists = [sf.count_if(column.startswith("[") & column.rlike(LIST_TEXT)) for column in columns]
+    row = frame.limit(_LOOKED_AT).agg(*numbers, *map(sf.count, columns), *lists).head()
     assert row is not None
-    return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
+    size = len(names)
+    parts = [*zip(names, row[:size], row[size : 2 * size], row[2 * size :], strict=True)]
+    notes = [number_note(name) for name, found, every, _ in parts if every and 2 * found > every]
+    return notes + [list_note(name) for name, _, _, some in parts if some]
 
 
 # -- lines -------------------------------------------------------------------------------------------

@@ -32,13 +32,20 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="The routing model of a network."),
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="The routing model of a network, with options if need be: merging:lazy=true.",
+        ),
     ] = None,
     adverts: Annotated[
         bool | None, typer.Option("--adverts/--no-adverts", help="A network with advertisements, or without.")
     ] = None,
     moves: Annotated[
         bool, typer.Option("--moves", help="Clients that move between the brokers of a network; 80 steps.")
+    ] = False,
+    profiles: Annotated[
+        bool, typer.Option("--profiles", help="Profiles that last, and subscriptions that are shown them; 80 steps.")
     ] = False,
     ring: Annotated[
         bool, typer.Option("--ring", help="A ring of nodes, with messages lost, partitions, pauses and restarts.")
@@ -71,8 +78,8 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     """Run brokers and random clients under random faults, and check every promise.
 
     Without further options there is one broker. With `--network`, `--brokers`, `--model` or `--adverts` there is a
-    tree of brokers; options that are not given are drawn from the seed. With `--moves` clients move between them. With
-    `--ring` there are nodes of a ring.
+    tree of brokers; options that are not given are drawn from the seed. With `--moves` clients move between them, with
+    `--profiles` they publish profiles and are shown them. With `--ring` there are nodes of a ring.
 
     A seed always gives the same run. A single seed is shown line by line; if it fails, it is first shrunk to fewer
     steps. Exits with 1 if a promise is broken.
@@ -83,6 +90,7 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
       $ weft sim faults --brokers 5 --model covering --seed 7 --svg told.svg
       $ weft sim faults --network --seed 1 --seeds 1000
       $ weft sim faults --moves --seed 1 --seeds 1000
+      $ weft sim faults --profiles --seed 1 --seeds 1000
       $ weft sim faults --ring --mode groups --seeds 100
       $ weft sim faults --brokers 5 --seed 7 --record seed7.weftrun
     """
@@ -90,12 +98,23 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     if record is not None and seeds > 1:
         raise typer.BadParameter("a recording is of one seed; leave out --seeds")
     if ring or mode is not None:
-        if network or moves or brokers is not None or model is not None or adverts is not None or svg is not None:
+        if (
+            network
+            or moves
+            or profiles
+            or brokers is not None
+            or model is not None
+            or adverts is not None
+            or svg is not None
+        ):
             raise typer.BadParameter("a ring has no tree of brokers; leave out the options of a network and --svg")
         if _ring(seed, seeds, steps or 60, mode, trace, record, as_json):
             raise typer.Exit(1)
         return
-    setting = _setting(steps, network or moves, brokers, model, adverts)._replace(moves=moves)
+    if profiles and (moves or adverts or record is not None):
+        raise typer.BadParameter("--profiles cannot be combined with --moves, --adverts and --record")
+    setting = _setting(steps, network or moves or profiles, brokers, model, adverts)
+    setting = setting._replace(moves=moves, profiles=profiles)
     if seeds == 1:
         failed = _one(seed, setting, _Files(trace, svg, record), shrink, as_json)
     elif svg is not None or trace is not None:
@@ -150,7 +169,7 @@ def _setting(steps: int | None, network: bool, brokers: int | None, model: str |
     from weft.routing.registry import MODELS
     from weftlab.faults.campaign import Setting
 
-    if model is not None and model not in MODELS:
+    if model is not None and model.partition(":")[0] not in MODELS:
         raise typer.BadParameter(
             f"there is no model {model!r}: choose one of {', '.join(MODELS)}", param_hint="--model"
         )

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from weftlab.faults.moving_world import MovingWorld
-from weftlab.faults.plan import Plan, Step, draw_moving_plan, draw_network_plan, draw_plan
+from weftlab.faults.plan import Plan, Step, draw_moving_plan, draw_network_plan, draw_plan, draw_profile_plan
+from weftlab.faults.profile_world import ProfileWorld
 from weftlab.faults.world import RunOutcome, World
 
 
@@ -42,12 +43,20 @@ class Setting(NamedTuple):
     model: str | None = None
     advertised: bool | None = None
     moves: bool = False  # clients move between the brokers
+    profiles: bool = False  # clients publish profiles, and are shown them
+
+    @property
+    def world(self) -> Callable[[Plan], MovingWorld | ProfileWorld | World]:
+        """What runs a plan."""
+        return MovingWorld if self.moves else ProfileWorld if self.profiles else World
 
     def plan(self, seed: int) -> Plan:
         """The plan of a seed."""
         given = {"brokers": self.brokers, "model": self.model, "advertised": self.advertised}
         if self.moves:
             return draw_moving_plan(seed, self.steps or 80, **given)
+        if self.profiles:
+            return draw_profile_plan(seed, self.steps or 80, **{**given, "advertised": False})
         if not self.network:
             return draw_plan(seed, self.steps or 100)
         return draw_network_plan(seed, self.steps or 60, **given)
@@ -74,8 +83,7 @@ def run_seed(seed: int, setting: Setting = ONE_BROKER) -> RunOutcome:
     >>> run_seed(1).failure
     ''
     """
-    plan = setting.plan(seed)
-    return MovingWorld(plan).run() if setting.moves else World(plan).run()
+    return setting.world(setting.plan(seed)).run()
 
 
 def run_seeds(
@@ -98,5 +106,5 @@ def run_seeds(
 
 def smallest(plan: Plan, setting: Setting = ONE_BROKER) -> RunOutcome:
     """The run of a failing plan, shrunk to fewer steps."""
-    world = MovingWorld if setting.moves else World
+    world = setting.world
     return world(shrink(plan, lambda fewer: bool(world(fewer).run().failure))).run()

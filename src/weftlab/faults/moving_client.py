@@ -70,7 +70,11 @@ class MovingClient(Actor):
         self.shown: list[str] = []
         self.stored: list[str] = []  # its own events, as they were confirmed
         self.numbers = count(1)
-        self.process = MovingProcess(self)
+        self.process = self.make_process()
+
+    def make_process(self) -> MovingProcess:
+        """The process that the client is."""
+        return MovingProcess(self)
 
     @property
     def oracle(self):  # type: ignore[no-untyped-def]

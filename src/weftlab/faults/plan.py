@@ -232,6 +232,30 @@ def draw_moving_plan(seed: int, steps: int = 80, **given: Any) -> Plan:
     return Plan(seed, clients, faults, drawn, shape)
 
 
+PROFILE_OPERATIONS = {  # of clients with profiles, with their weights
+    "publish profile": 12,
+    "withdraw": 4,
+    "query": 10,
+    "unsubscribe": 1,
+    "stop acknowledging": 1,
+}
+PROFILE_FAULTS = tuple(each for each in MOVE_FAULTS if each != "crash in a move")
+
+
+def draw_profile_plan(seed: int, steps: int = 80, **given: Any) -> Plan:
+    """The plan of a seed for clients that publish profiles, and are shown them, in a tree of brokers.
+
+    >>> draw_profile_plan(7) == draw_profile_plan(7)
+    True
+    """
+    rng = Random(seed ^ 0x9F0F)
+    clients = rng.randint(2, 5)
+    shape = draw_shape(rng, clients, **{"advertised": False, **given})
+    span = rng.choice((400_000, 1_500_000, 4_000_000))
+    faults, drawn = _drawn(rng, clients, PROFILE_FAULTS, PROFILE_OPERATIONS, steps, span)
+    return Plan(seed, clients, faults, drawn, shape)
+
+
 def _drawn(  # noqa: PLR0913, PLR0917 - what a plan is drawn from
     rng: Random, clients: int, possible: tuple[str, ...], operations: dict[str, int], steps: int, span: int
 ) -> tuple[frozenset[str], tuple[Step, ...]]:

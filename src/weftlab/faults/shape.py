@@ -12,8 +12,10 @@ from typing import NamedTuple
 from weft.language.predicate import Arguments, Predicates
 from weft.model.schema import Schema
 from weft.model.value import Type, Value
+from weft.models.candidates import options_of
 from weft.routing.dls.space import LabelSpace
 from weft.routing.dls.structure import FilterShape
+from weft.routing.options import table_with
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import Role, RoutingTable
 
@@ -61,7 +63,7 @@ class Shape(NamedTuple):
     parents: tuple[int, ...] = ()
     roles: tuple[Role, ...] = ()  # what the parent is to each broker but the root
     homes: tuple[int, ...] = (0,)  # the broker of each client, over and over
-    model: str = "covering"
+    model: str = "covering"  # with options, if any: see `weft.models.candidates.options_of`
     advertised: bool = False
     hashed: bool = False  # label sets are looked up in counting filters, which grow
 
@@ -88,13 +90,21 @@ class Shape(NamedTuple):
 
     def make_table(self) -> RoutingTable:
         """A table for one of the brokers."""
+        if ":" in self.model:
+            return table_with(options_of(self.model), self.schema, advertised=self.advertised, predicates=EVEN)
         options = {"shape": FilterShape(4, hashes=1), "rate": 0.2} if self.hashed and self.model == "dls" else {}
         return make_table(self.model, self.schema, advertised=self.advertised, predicates=EVEN, **options)
 
     @property
     def schema(self) -> Schema | None:
         """What all brokers agree on about attributes."""
-        return SCHEMA if MODELS[self.model].bounded else None
+        with_volume = "added_volume" in self.model
+        return SCHEMA if MODELS[self.kind].bounded or with_volume else None
+
+    @property
+    def kind(self) -> str:
+        """The model without its options."""
+        return self.model.partition(":")[0]
 
 
 ONE = Shape()

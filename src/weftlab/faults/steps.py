@@ -450,12 +450,13 @@ def _retune(act: Act) -> None:
 
     Not where a part of the network could come back with the old one: it would be refused.
     """
-    core, faults = act.broker.core, act.world.plan.faults
-    if act.world.plan.shape.model != "dls" or core is None or faults & {"detach", "restore backup"}:
+    leader = min(act.world.brokers, key=lambda broker: broker.name)  # the others refuse
+    core, faults = leader.core, act.world.plan.faults
+    if act.world.plan.shape.kind != "dls" or core is None or faults & {"detach", "restore backup"}:
         return
     try:
-        act.broker.do(core.retune, act.rng.choice(SPACES))
-    except LocalProtocolError:  # another one is in progress
+        leader.do(core.retune, act.rng.choice(SPACES))
+    except LocalProtocolError:  # another one is in progress, or it has not met all its neighbours
         return
     act.world.trace.count("op: re-tuned")
 

@@ -39,6 +39,7 @@ class Reach:
     def __init__(self, name: str) -> None:
         self.name = name
         self._behind: dict[Link, dict[str, str]] = {}
+        self._described: set[Link] = set()  # neighbours that have said who is behind them, since this broker started
 
     def add_neighbour(self, link: Link) -> None:
         """Add a neighbour at its first session. Before that it does not count."""
@@ -47,6 +48,11 @@ class Reach:
     def remove_neighbour(self, link: Link) -> None:
         """Remove a neighbour with everything behind it."""
         self._behind.pop(link, None)
+        self._described.discard(link)
+
+    def is_described(self, link: Link) -> bool:
+        """Whether a neighbour has said which brokers are behind it, since this broker started."""
+        return link in self._described
 
     def update(self, link: Link, brokers: BrokersBehind) -> bool:
         """Replace what is known to be behind a neighbour; returns whether that has changed.
@@ -62,6 +68,7 @@ class Reach:
             self.check(link, name, behind)
         before = self._behind.get(link)
         self._behind[link] = behind
+        self._described.add(link)
         return behind != before
 
     def check(self, link: Link, name: str, behind: Mapping[str, str] | None = None) -> None:
@@ -75,6 +82,11 @@ class Reach:
         """Everything on this side of a link."""
         others = (pair for other, known in self._behind.items() if other != link for pair in known.items())
         return (self.name, ""), *others
+
+    @property
+    def first(self) -> str:
+        """The smallest name of all brokers, the same at each of them: it begins what only one may begin."""
+        return min((self.name, *(name for known in self._behind.values() for name in known)))
 
     def next_hop(self, name: str) -> Link | None:
         """The neighbour on the path to a broker."""

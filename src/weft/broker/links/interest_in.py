@@ -49,7 +49,10 @@ class InterestReceiver:
     Frames go through these stages in order: waiting, being applied, applied, stored; and then, by kind, complete.
     """
 
-    def __init__(self, link: Link, link_id: SeatId, table: RoutingTable, piece: int, most: int) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - all are numbers or names of its owner
+        self, link: Link, link_id: SeatId, table: RoutingTable, piece: int, most: int, number: int = 0
+    ) -> None:
+        self._number = number  # of the table
         self.link, self._link_id, self._table, self._piece, self._most = link, link_id, table, piece, most
         self.hashes: tuple[ItemHashes, ItemHashes] = (PagedDict(), PagedDict())  # of what was received, by kind
         self._digests = (ItemDigest(), ItemDigest())  # of `hashes`
@@ -191,10 +194,10 @@ class InterestReceiver:
             body = frame.bodies.get(wire)
             if body is not None:  # else it was received before
                 self._add_hash(about, wire, item_hash(body))
-                rows.append(Put(HeardRow(self._link_id, about, wire, body)))
+                rows.append(Put(HeardRow(self._link_id, about, wire, body, self._number)))
         for wire in part.drop:
             self._drop_hash(about, wire)
-            rows.append(Remove(HeardRow, (self._link_id, about, wire)))
+            rows.append(Remove(HeardRow, (self._link_id, about, wire, self._number)))
 
     def _parts(self, message: LinkUpdate) -> Iterator[Update]:
         """Check and decode a frame, in pieces: additions first, withdrawals last. With notes it is one piece."""

@@ -62,9 +62,15 @@ _UNLISTED = (SenderState.CLOSED, SenderState.LISTING)  # it is not known what th
 
 
 class InterestSender:
-    """The control frames to one neighbour. At most `most` items wait, and `window` frames are unacknowledged."""
+    """The control frames to one neighbour. At most `most` items wait, and `window` frames are unacknowledged.
 
-    def __init__(self, link: Link, codec: UpdateCodec, most: int, window: int) -> None:
+    A `staged` comparison ends with the advertisements, and then with the rest, each when the broker knows enough to
+    withdraw what nothing has claimed: subscribers must not see what disappears for a moment only.
+    """
+
+    def __init__(self, link: Link, codec: UpdateCodec, most: int, window: int, *, staged: bool = False) -> None:
+        self._staged = staged
+        self._ready = True, True  # of a staged one: whether its comparison may withdraw advertisements, and the rest
         self.link, self.marks = link, FrameMarks(link)
         self._codec, self._most, self._window = codec, most, window
         self._state = SenderState.CLOSED
@@ -245,11 +251,14 @@ class InterestSender:
 
     # -- frames ---------------------------------------------------------------------------------------
 
-    def frames(self, settled: bool, sent_below: Offset, most: int) -> Iterator[LinkUpdate | LinkRelay]:
+    def frames(
+        self, settled: bool, sent_below: Offset, most: int, ready: tuple[bool, bool] = (True, True)
+    ) -> Iterator[LinkUpdate | LinkRelay]:
         """The next frames that the window allows. Examines about `most` items; `more` tells whether to continue.
 
-        `settled` if the table has nothing pending; the events below `sent_below` are sent.
+        `settled` if the table has nothing pending; the events below `sent_below` are sent. `ready` is for a staged one.
         """
+        self._ready = ready
         self._budget, self._sent_below, self.more = most, sent_below, False
         while self._state is SenderState.OPEN and self.marks.unacked < self._window:
             if self._budget <= 0:
@@ -390,6 +399,8 @@ class InterestSender:
            neighbour has confirmed it.
         3. Send the notes that were kept, in a frame about subscriptions that says that the resync is over.
         """
+        if self._staged:
+            return self._staged_end()
         for about, items in enumerate(self._items):
             while items.unclaimed is not None and (wires := items.unclaimed.take(MOST_ITEMS)):
                 if about != _ADVERTS or self._sent_below >= self._resync_offset:
@@ -409,6 +420,27 @@ class InterestSender:
         number = self.marks.next_number(0)
         self.marks.resynced()
         return LinkUpdate(number, notes=notes, fresh=self._codec.noted, resynced=True)
+
+    def _staged_end(self) -> LinkUpdate | None:
+        """The same for a staged comparison: both kinds end with a frame that says so."""
+        for about, ready in zip((_ADVERTS, 1 - _ADVERTS), self._ready, strict=True):
+            if about == _ADVERTS and self._ending:
+                continue
+            if not ready:
+                return None
+            unclaimed = self._items[about].unclaimed
+            if unclaimed is not None and (wires := unclaimed.take(MOST_ITEMS)):
+                return self._withdrawals(about, wires)
+            number = self.marks.next_number(about)
+            if about == _ADVERTS:
+                self._ending = True
+                return LinkUpdate(number, about, resynced=True)
+            self._end_comparison()
+            for items in self._items:
+                items.forget_withdrawn()
+            self.marks.resynced()
+            return LinkUpdate(number, resynced=True)
+        return None
 
     def _withdrawals(self, about: int, wires: list[int]) -> LinkUpdate:
         for wire in wires:

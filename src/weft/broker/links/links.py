@@ -7,6 +7,7 @@ breaks the protocol ends the session, and nothing else.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -24,10 +25,18 @@ from weft.broker.after_commit import (
 from weft.broker.completion import Completion, LearntFrame
 from weft.broker.effects import Now, Outbox, Timers
 from weft.broker.journal import Journal
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import ClientLimits, RefusalError
 from weft.broker.links.events import EventForwarding
 from weft.broker.links.handshake import AuthenticateLink, Reach, check_agreement
-from weft.broker.links.neighbour import TABLE_SETTINGS, LinkInput, Neighbour, PendingRows, stored_role
+from weft.broker.links.neighbour import (
+    TABLE_SETTINGS,
+    LinkInput,
+    Neighbour,
+    PendingRows,
+    TableExchange,
+    stored_role,
+)
+from weft.broker.profiles.profile_table import ProfileTable
 from weft.broker.rules import Access
 from weft.broker.sessions import Connection, Sessions
 from weft.errors import AccessError, EventError, LocalProtocolError, RemoteProtocolError
@@ -39,6 +48,8 @@ from weft.protocol.link_messages import (
     LISTS,
     MOST_HOPS,
     PROBE,
+    PROFILE_TABLE,
+    PROFILES,
     IncomingMessage,
     LinkAhead,
     LinkDigest,
@@ -47,6 +58,7 @@ from weft.protocol.link_messages import (
     LinkHave,
     LinkHello,
     LinkLoose,
+    LinkNumbered,
     LinkPing,
     LinkProgress,
     LinkReach,
@@ -72,7 +84,7 @@ class Links:
         name: str,
         journal: Journal,
         sessions: Sessions,
-        table: RoutingTable,
+        tables: Sequence[RoutingTable],
         neighbours: dict[Link, Neighbour],
         forwarding: EventForwarding,
         completion: Completion,
@@ -86,7 +98,9 @@ class Links:
         authenticate: AuthenticateLink | None,
         predicates: tuple[str, ...],
     ) -> None:
-        self._journal, self._sessions, self._table, self._decoder = journal, sessions, table, decoder
+        self._journal, self._sessions, self._tables, self._decoder = journal, sessions, tables, decoder
+        self._table = table = tables[0]  # of subscriptions, which routes events
+        self.uses_profiles = False  # here or at some broker that has said so; neighbours are told
         self._forwarding, self._completion = forwarding, completion
         self._out, self._timers, self._limits, self._counts = out, timers, limits, counts
         self._access, self._credentials, self._authenticate_link = access, credentials, authenticate
@@ -115,17 +129,19 @@ class Links:
             raise LocalProtocolError(f"{peer} is already a neighbour; detach it first")
         if way := self.reach.path(peer):
             raise LocalProtocolError(f"links must form a tree, but {peer} is already reachable: {' - '.join(way)}")
-        tells = self._table.attach(peer, role)
+        tells = [table.attach(peer, Role.PEER if number else role) for number, table in enumerate(self._tables)]
         link_id = journal.new_consumer()
         journal.new_consumer()  # for events that come in while it is unsynced
         neighbour = self._add(LinkRow(link_id, peer, stored_role(role), "", 0, journal.next))
-        self.tell(tells)
+        for number, some in enumerate(tells):
+            self.tell(some, number)
         journal.write.changes.append(neighbour.row())
         journal.write.urgent = True
         journal.write.waiting.append(NeighbourAttached(neighbour))
 
-    def _add(self, row: LinkRow) -> Neighbour:
-        neighbour = Neighbour(row, self._table, self._limits, PendingRows(self._journal, self._timers))
+    def _add(self, row: LinkRow, restored: bool = False) -> Neighbour:
+        rows = PendingRows(self._journal, self._timers)
+        neighbour = Neighbour(row, self._tables, self._limits, rows, restored)
         self.neighbours[neighbour.peer] = neighbour
         return neighbour
 
@@ -134,16 +150,19 @@ class Links:
         journal = self._journal
         self._settings = self._table.settings
         for link_id, row in kept.links.items():
-            neighbour = self._add(row)
+            neighbour = self._add(row, restored=True)
             journal.next_consumer = SeatId(max(journal.next_consumer, link_id + 2))
             if neighbour.synced:
                 self.reach.add_neighbour(neighbour.peer)
         for item in kept.heard.values():
             link = kept.links.get(item.link)
             if link is not None:
-                self.neighbours[Link(link.peer)].receiver.restore(item.about, item.item, item.body)
+                exchange = self.neighbours[Link(link.peer)].exchanges[item.table]
+                exchange.receiver.restore(item.about, item.item, item.body)
+                self.uses_profiles = self.uses_profiles or item.table == PROFILE_TABLE
         for peer, neighbour in self.neighbours.items():
-            self.tell(self._table.attach(peer, neighbour.role))
+            for number, table in enumerate(self._tables):
+                self.tell(table.attach(peer, Role.PEER if number else neighbour.role), number)
 
     def detach(self, peer: Link) -> None:
         """End a neighbour as soon as that is stored. Raises LocalProtocolError."""
@@ -152,8 +171,9 @@ class Links:
             raise LocalProtocolError(f"there is no neighbour {peer} to detach")
         neighbour.step(LinkInput.DETACHED)
         write, link_id = self._journal.write, neighbour.window.link_id
-        received = enumerate(neighbour.receiver.hashes)
-        write.changes += [Remove(HeardRow, (link_id, about, item)) for about, items in received for item in items]
+        for exchange in neighbour.exchanges:
+            received = ((about, item) for about, items in enumerate(exchange.receiver.hashes) for item in items)
+            write.changes += [Remove(HeardRow, (link_id, *each, exchange.number)) for each in received]
         write.changes.append(Remove(LinkRow, (link_id,)))
         write.urgent = True
         write.waiting.append(NeighbourDetached(neighbour))
@@ -183,11 +203,13 @@ class Links:
         neighbour.rows.ended = True
         self._journal.moved_windows.pop(neighbour.window, None)
         self._forget_due(peer)
-        neighbour.sender.end()
-        for change in neighbour.sender.marks.give_up():
-            change.completed(peer)
+        for exchange in neighbour.exchanges:
+            exchange.sender.end()
+            for change in exchange.sender.marks.give_up():
+                change.completed(peer)
         self.reach.remove_neighbour(peer)
-        self.tell(self._table.detach(peer))
+        for number, table in enumerate(self._tables):
+            self.tell(table.detach(peer), number)
         self.all_due()
         self._send_reach()
         self._completion.links_changed()
@@ -251,6 +273,8 @@ class Links:
             return
         self._sessions.unauthenticated.pop(connection.id, None)
         neighbour.last_session = theirs.incarnation, theirs.epoch
+        if neighbour.lacks_profiles != theirs.incarnation:
+            neighbour.lacks_profiles = None
         old, dialling = neighbour.connection, neighbour.dialling
         if connection.dialled is None:
             self._send_hello(connection, neighbour)
@@ -268,10 +292,11 @@ class Links:
             self._send_reach(neighbour.peer)
         neighbour.window.resume(theirs.got if theirs.peer_log == self._journal.log_id else 0)
         self.behind[neighbour.peer] = None
-        neighbour.sender.begin()
         for have in neighbour.receiver.begin():
             self._out.send(connection.id, have)
         self._out.send(connection.id, LinkReach(self.reach.brokers(neighbour.peer)))
+        if self.uses_profiles:
+            self._announce_profiles(neighbour)
         self._completion.links_changed()
         self._beat_later(neighbour, connection, now)
 
@@ -356,7 +381,7 @@ class Links:
 
     def _end_session(self, neighbour: Neighbour, reason: str) -> None:
         neighbour.end(reason)
-        rows = neighbour.receiver.take_rows()
+        rows = [row for exchange in neighbour.exchanges for row in exchange.receiver.take_rows()]
         if rows and not neighbour.leaving:
             neighbour.rows.put(rows)
         self._forget_due(neighbour.peer)
@@ -373,9 +398,7 @@ class Links:
                 if type(message) is LinkEvents:
                     self._events(neighbour, message)
                 elif type(message) is LinkProgress:
-                    if (message.heard, message.completed) != neighbour.control_progress:
-                        neighbour.sender.marks.progress(message.heard, message.completed)
-                        neighbour.control_progress = message.heard, message.completed
+                    _progressed(neighbour.exchanges[0], message)
                     self._forwarding.acknowledged(neighbour, message.got)
                 else:
                     self._receive(connection, neighbour, message, now)
@@ -411,7 +434,9 @@ class Links:
                     self._counts["relays dropped"] += 1
             case LinkHave():
                 if neighbour.sender.receive_have(message):
-                    self._resync(neighbour)
+                    self._resync(neighbour, neighbour.exchanges[0])
+            case LinkNumbered(number, frame):
+                self._numbered(neighbour, number, frame)
             case LinkLoose():
                 attributes, head, expires = self._decoder.relayed(message.head)
                 if expires > self._journal.at:
@@ -428,13 +453,66 @@ class Links:
             case _:
                 raise RemoteProtocolError(f"a neighbour does not send {type(message).__name__}")
 
+    def _numbered(self, neighbour: Neighbour, number: int, frame: msgspec.Struct) -> None:
+        """A frame of another table than that of subscriptions."""
+        if isinstance(frame, LinkEvents | LinkAhead):
+            raise RemoteProtocolError(f"{neighbour.peer} sends events on lane {number}; a link has only lane 0")
+        if number != PROFILE_TABLE or not neighbour.knows_profiles:
+            raise RemoteProtocolError(f"{neighbour.peer} sends a frame of table {number}, which the link does not have")
+        exchange = neighbour.exchanges[number]
+        if isinstance(frame, LinkProgress):
+            _progressed(exchange, frame)
+        elif isinstance(frame, LinkHave):
+            if exchange.sender.receive_have(frame):
+                self._resync(neighbour, exchange)
+        elif isinstance(frame, LinkUpdate | LinkDigest):
+            exchange.receiver.receive(frame, 0)
+            self.learning[neighbour.peer] = None
+
     def _needs(self, connection: Connection, neighbour: Neighbour, features: Sequence[str]) -> None:
         """A neighbour is about to send what needs some features."""
-        for unknown in sorted({*features} - {LISTS}):
+        for unknown in sorted({*features} - {LISTS, PROFILES}):
             raise RemoteProtocolError(f"{self.reach.name} runs an older version of Weft without {unknown}; update it")
-        neighbour.knows_lists = True
-        if not neighbour.needs_lists:
-            self._out.send(connection.id, neighbour.announce_lists())
+        if LISTS in features:
+            neighbour.knows_lists = True
+            if not neighbour.needs_lists:
+                self._out.send(connection.id, neighbour.announce_lists())
+        if PROFILES in features and not neighbour.knows_profiles:
+            neighbour.knows_profiles = True
+            self.use_profiles()
+            for have in neighbour.exchanges[PROFILE_TABLE].receiver.begin():
+                self._out.send(connection.id, LinkNumbered(PROFILE_TABLE, have))
+
+    def use_profiles(self) -> None:
+        """There are profiles, or queries for them: neighbours that do not know it are told. Nothing is sent before."""
+        if not self.uses_profiles:
+            self.uses_profiles = True
+            for neighbour in self.neighbours.values():
+                self._announce_profiles(neighbour)
+
+    def _announce_profiles(self, neighbour: Neighbour) -> None:
+        connection = neighbour.connection
+        if connection is not None and neighbour.lacks_profiles is None and not neighbour.told_profiles:
+            neighbour.told_profiles = True
+            self._out.send(connection.id, LinkFeatures((PROFILES,)))
+
+    @property
+    def without_profiles(self) -> str:
+        """Why there cannot be profiles now: a neighbour is too old. Empty if nothing is known against them."""
+        old = (each.peer for each in self.neighbours.values() if each.lacks_profiles is not None)
+        return next((_lacks(peer) for peer in sorted(old)), "")
+
+    def _withdraws(self, neighbour: Neighbour) -> tuple[bool, bool]:
+        """Whether a comparison may withdraw queries from a neighbour, and profiles.
+
+        Queries come from other neighbours, and profiles from there, if the neighbour's own queries meet them: after a
+        restart all of that is waited for. What others know already must not disappear for a moment.
+        """
+        others = [each for each in self.neighbours.values() if each is not neighbour and each.lacks_profiles is None]
+        exchanges = [each.exchanges[PROFILE_TABLE] for each in others if not each.leaving]
+        queries = all(each.has_adverts for each in exchanges)
+        mine = neighbour.exchanges[PROFILE_TABLE].has_adverts
+        return queries, mine and queries and all(each.has_all for each in exchanges)
 
     def _tests_lists(self, frame: LinkUpdate) -> bool:
         """Whether an item of a frame has a HAS."""
@@ -451,6 +529,10 @@ class Links:
         self.close(connection, "goodbye", "the neighbour ended the connection", now)
         if neighbour is not None:
             neighbour.reason = message.reason
+            if message.code == "protocol" and neighbour.told_profiles and not neighbour.knows_profiles:
+                neighbour.lacks_profiles = neighbour.last_session[0]
+                neighbour.reason = _lacks(neighbour.peer)
+                self._counts["neighbours without profiles"] += 1
             if message.code == "protocol" and neighbour.needs_lists and not neighbour.knows_lists:
                 neighbour.reason = f"{peer} runs an older version of Weft without lists and HAS; update it"
 
@@ -585,21 +667,24 @@ class Links:
 
     # -- interest -------------------------------------------------------------------------------------
 
-    def tell(self, tells: Sequence[Tell]) -> None:
-        """The table was changed: queue its updates for neighbours."""
+    def tell(self, tells: Sequence[Tell], table: int = 0) -> None:
+        """A table was changed: queue its updates for neighbours."""
         self.table_changed = True
         if not self.neighbours:
             return
-        self.table_pending = self._table.pending
+        self.table_pending = any(each.pending for each in self._tables)
         for tell in tells:
             neighbour = self.neighbours.get(tell.link)
             if neighbour is not None:
-                neighbour.sender.enqueue(tell.update, self._withdraw_behind(neighbour))
+                behind = Offset(0) if table else self._withdraw_behind(neighbour)
+                neighbour.exchanges[table].sender.enqueue(tell.update, behind)
                 self.due[neighbour.peer] = None
 
     def _step(self, steps: int) -> None:
         """Let the table continue what is pending; neighbours may wait for the end of it."""
-        self.tell(self._table.step(steps))
+        for number, table in enumerate(self._tables):
+            if table.pending or not number:
+                self.tell(table.step(steps), number)
         self._store_settings()
         self.all_due()
 
@@ -619,19 +704,44 @@ class Links:
         """
         return self._journal.upcoming if neighbour.synced else Offset(0)
 
-    def _resync(self, neighbour: Neighbour) -> None:
+    def _resync(self, neighbour: Neighbour, exchange: TableExchange) -> None:
         """Compare everything that a neighbour should know with what it holds."""
         self._counts["resyncs"] += 1
+        self.due[neighbour.peer] = None
+        if exchange.number:
+            exchange.sender.resync(Offset(0))
+            return
         neighbour.sender.resync(self._withdraw_behind(neighbour))
         if self._table.codec.noted:
             self.tell(self._table.attach(neighbour.peer, neighbour.role))
 
     def retune(self, space: LabelSpace) -> None:
-        """Change the label space of the network. Raises LocalProtocolError."""
-        if not isinstance(self._table, Tunable):
-            raise LocalProtocolError(f"a table of {self._table.model} has no label space; there is nothing to re-tune")
-        self.tell(self._table.retune(space))
+        """Change the label space of the network. Raises RefusalError or LocalProtocolError.
+
+        Only one broker begins, so that two spaces never meet: neighbours that change to different ones would refuse
+        each other for ever. It is the one with the smallest name of all that are linked, also while a link is down. A
+        broker that has not met a neighbour since it started does not know who that is, and refuses.
+        """
+        table = self._tunable()
+        for peer in self.neighbours:
+            if not self.reach.is_described(peer):
+                raise LocalProtocolError(f"{peer} has not been here since this broker started; re-tune when it is")
+        first = self.reach.first
+        if first != self.reach.name:
+            raise RefusalError("leader", f"{first} begins all re-tunings of this network; ask it, by --at {first}")
+        self.tell(table.retune(space))
         self._store_settings()
+
+    def label_space(self) -> str:
+        """The label space in use, as JSON. Raises LocalProtocolError."""
+        self._tunable()
+        settings: str = json.loads(self._table.settings)["space"]
+        return settings
+
+    def _tunable(self) -> Tunable:
+        if not isinstance(self._table, Tunable) or not self._table.codec.noted:
+            raise LocalProtocolError(f"a table of {self._table.model} has no label space; there is nothing to re-tune")
+        return self._table
 
     def _store_settings(self) -> None:
         """Store what the table needs after a restart besides its items, if it has changed.
@@ -656,38 +766,50 @@ class Links:
 
     def work(self, now: Now) -> None:
         """Continue what is pending in the table, and let it learn a few items of one neighbour."""
-        waiting = [each for peer, each in self.neighbours.items() if peer in self.learning and each.has_frames]
-        if self._table.pending:
+        neighbours = [each for peer, each in self.neighbours.items() if peer in self.learning and not each.leaving]
+        waiting = [
+            (each, exchange)
+            for each in neighbours
+            for exchange in each.exchanges
+            if exchange.receiver.has_work(0 if exchange.number else each.got)
+        ]
+        if any(table.pending for table in self._tables):
             self._step(_STEPS * self._limits.slice)
         if not waiting:
             return
         self._turn += 1
-        neighbour = waiting[self._turn % len(waiting)]
-        relay = neighbour.receiver.take_relay()
+        neighbour, exchange = waiting[self._turn % len(waiting)]
+        receiver = exchange.receiver
+        relay = receiver.take_relay()
         if relay is not None:
-            if neighbour.receiver.is_idle:
+            if neighbour.is_learnt:
                 self.learning.pop(neighbour.peer, None)
             self.relayed(relay, now)
             return
         try:
-            tells, frame = neighbour.receiver.apply_next()
+            tells, frame = receiver.apply_next()
         except RemoteProtocolError as error:
             if neighbour.connection is not None:
                 self._fail(neighbour.connection, str(error), now)
             return
-        if neighbour.receiver.is_idle:
+        if neighbour.is_learnt:
             self.learning.pop(neighbour.peer, None)
-        self.tell(tells)
+        self.tell(tells, exchange.number)
         if frame is not None:
-            rows = neighbour.receiver.take_rows()
-            if frame.message.resynced and not neighbour.synced:
+            rows = receiver.take_rows()
+            exchange.learnt(frame.message)
+            if exchange.number and frame.message.resynced:
+                if exchange.has_all and isinstance(exchange.table, ProfileTable):
+                    self.tell(exchange.table.confirm(neighbour.peer), exchange.number)
+                self.all_due()  # others may wait for it
+            elif frame.message.resynced and not neighbour.synced:
                 neighbour.step(LinkInput.RESYNCED)
                 rows = [*rows, neighbour.row()]
                 self.behind[neighbour.peer] = None
-            learnt = LearntFrame(neighbour.receiver, frame)
-            self._completion.begin(neighbour.peer, frame.about, learnt)
+            learnt = LearntFrame(receiver, frame)
+            self._completion.begin(neighbour.peer, frame.about, learnt, exchange.number)
             neighbour.rows.put(rows, learnt)
-            if frame.message.resynced:
+            if frame.message.resynced and not exchange.number:
                 self.linked(now)
         self._store_settings()
 
@@ -723,12 +845,19 @@ class Links:
         self._beat_later(neighbour, connection, now)
         self._out.send(connection.id, LinkPing())
         neighbour.beats += 1
-        if not neighbour.receiver.audit(limits.audit):
+        if not all(each.receiver.audit(limits.audit) for each in neighbour.exchanges):
             self._counts["items mended"] += 1
             self._fail(connection, f"an item of {neighbour.peer} was not what it had told; it is compared anew", now)
-        elif neighbour.beats % limits.digests == 0 and not neighbour.sender.resyncing:
-            self._out.send(connection.id, LinkDigest(neighbour.sender.marks.number, *neighbour.sender.digest()))
-            if not self._table.pending:  # let a table that has nothing to do send the same in fewer items
+        elif neighbour.beats % limits.digests == 0:
+            if not neighbour.sender.resyncing:
+                self._out.send(connection.id, LinkDigest(neighbour.sender.marks.number, *neighbour.sender.digest()))
+            sender = neighbour.exchanges[PROFILE_TABLE].sender
+            if neighbour.knows_profiles and not sender.resyncing:
+                digest = LinkDigest(sender.marks.number, *sender.digest())
+                self._out.send(connection.id, LinkNumbered(PROFILE_TABLE, digest))
+            if (
+                not neighbour.sender.resyncing and not self._table.pending
+            ):  # let a table that has nothing to do send the same in fewer items
                 self._step(limits.slice)
 
     # -- the end of a turn ----------------------------------------------------------------------------
@@ -743,9 +872,11 @@ class Links:
                 completion.mark_sent()
             for peer in [*self.due]:
                 waiting = neighbours.get(peer)  # None: it has gone since
-                if waiting is not None and not waiting.sender.idle and waiting.sender.overflowed:
-                    self._counts["control queues overflown"] += 1
-                    self._resync(waiting)
+                for exchange in () if waiting is None else waiting.exchanges:
+                    if not exchange.sender.idle and exchange.sender.overflowed:
+                        assert waiting is not None
+                        self._counts["control queues overflown"] += 1
+                        self._resync(waiting, exchange)
             if completion.finished:
                 finished, completion.finished = completion.finished, []
                 for change in finished:
@@ -755,17 +886,19 @@ class Links:
             for neighbour in neighbours.values() if due else ():
                 if neighbour.peer in due and neighbour.connection is not None:
                     self._send(neighbour, neighbour.connection)
-                    if not neighbour.sender.idle:  # what it waits for may happen in any turn
+                    if not all(each.sender.idle for each in neighbour.exchanges):  # it may go on in any turn
                         self.due[neighbour.peer] = None
             if not completion.finished:
                 return
 
     def _send(self, neighbour: Neighbour, connection: Connection) -> None:
-        progress = neighbour.progress()
+        progress = neighbour.exchanges[0].progress(Offset(neighbour.got))
         if progress is not None:
             self._out.send(connection.id, progress)
         if connection.paused:
             return
+        if neighbour.knows_profiles:
+            self._send_profiles(neighbour, connection)
         if neighbour.peer in self.behind:
             del self.behind[neighbour.peer]
             if neighbour.synced:
@@ -785,3 +918,33 @@ class Links:
                 self._counts["link items withdrawn"] += len(frame.drop)
         if neighbour.sender.more or (relayed and cursor < self._journal.end):  # events had to wait for the message
             self.behind[neighbour.peer] = None
+
+    def _send_profiles(self, neighbour: Neighbour, connection: Connection) -> None:
+        """Send what the table of profiles has for a neighbour that knows profiles."""
+        exchange = neighbour.exchanges[PROFILE_TABLE]
+        progress = exchange.progress(Offset(0))
+        if progress is not None:
+            self._out.send(connection.id, LinkNumbered(PROFILE_TABLE, progress))
+        if exchange.sender.idle:
+            return
+        settled, ready = not exchange.table.pending, self._withdraws(neighbour)
+        for frame in exchange.sender.frames(settled, Offset(NEVER), _ITEMS, ready):
+            assert isinstance(frame, LinkUpdate)
+            if not neighbour.needs_lists and self._tests_lists(frame):
+                self._out.send(connection.id, neighbour.announce_lists())
+            self._out.send(connection.id, LinkNumbered(PROFILE_TABLE, frame))
+            self._counts["profile items told"] += len(frame.ids)
+            self._counts["profile items withdrawn"] += len(frame.drop)
+        if exchange.sender.more:
+            self.behind[neighbour.peer] = None
+
+
+def _progressed(exchange: TableExchange, message: LinkProgress) -> None:
+    """A neighbour has stored or completed control frames. Raises RemoteProtocolError."""
+    if (message.heard, message.completed) != exchange.control_progress:
+        exchange.sender.marks.progress(message.heard, message.completed)
+        exchange.control_progress = message.heard, message.completed
+
+
+def _lacks(peer: Link) -> str:
+    return f"{peer} runs an older version of Weft without profiles; update it"

@@ -7,6 +7,7 @@ unknown. Its row says as what the neighbour is attached, and whether it is unsyn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,8 +23,16 @@ from weft.broker.links.interest_out import InterestSender
 from weft.broker.sessions import Connection
 from weft.errors import LogError
 from weft.log.base import LinkRow, Offset, Put, SeatId, State, StateChange
-from weft.protocol.link_messages import ABOUT, LISTS, LinkFeatures, LinkProgress, LinkRelay
-from weft.routing.table import Heard, Item, ItemId, Link, Role, RoutingTable, UpdateCodec
+from weft.protocol.link_messages import (
+    ABOUT,
+    LISTS,
+    PROFILE_TABLE,
+    LinkFeatures,
+    LinkProgress,
+    LinkRelay,
+    LinkUpdate,
+)
+from weft.routing.table import About, Heard, Item, ItemId, Link, Role, RoutingTable, UpdateCodec
 
 TABLE_SETTINGS = "table.settings"  # the key under which the log keeps a table's settings
 _UNSYNCED = "cold "  # before the role, as it is stored
@@ -82,10 +91,60 @@ NEXT_STATE = {
 }
 
 
-class Neighbour:
-    """A neighbour: its state, and a stream of events and one of control frames in each direction."""
+class TableExchange:
+    """One table of a link: the control frames in both directions."""
 
-    def __init__(self, row: LinkRow, table: RoutingTable, limits: ClientLimits, rows: PendingRows) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - as for a neighbour
+        self, number: int, table: RoutingTable, peer: Link, link_id: SeatId, limits: ClientLimits, restored: bool
+    ) -> None:
+        self.number, self.table = number, table
+        staged = number == PROFILE_TABLE
+        self.sender = InterestSender(peer, table.codec, limits.link_control, limits.link_frames, staged=staged)
+        self.receiver = InterestReceiver(peer, link_id, table, limits.slice, 2 * limits.link_frames, number)
+        # whether all that the neighbour has is known, of advertisements and of the rest. After a restart something may
+        # be missing that others behind this broker know already, and would see disappear
+        self.has_adverts = self.has_all = not restored
+        self._progress = LinkProgress()  # that the neighbour was sent last
+        self.control_progress = (0, (0, 0))  # the frames that it has stored and completed, as it said last
+
+    def begin(self, got: Offset) -> None:
+        """A session begins."""
+        self.control_progress = (0, (0, 0))
+        self._progress = LinkProgress(got)
+        self.sender.begin()
+
+    def end(self) -> None:
+        """The session is over."""
+        self.sender.end()
+        self.receiver.end()
+
+    def progress(self, got: Offset) -> LinkProgress | None:
+        """How far we are with the neighbour's frames, and its events, if it does not know."""
+        completed = self.receiver.completed
+        now = LinkProgress(got, self.receiver.stored, (completed[0], completed[1]))
+        if now == self._progress:
+            return None
+        self._progress = now
+        return now
+
+    def learnt(self, frame: LinkUpdate) -> None:
+        """A frame was applied."""
+        if frame.resynced:
+            self.has_adverts = True
+            self.has_all = self.has_all or ABOUT[frame.about] is About.SUBSCRIPTIONS
+
+
+class Neighbour:
+    """A neighbour: its state, and a stream of events and, for each table, one of control frames in each direction."""
+
+    def __init__(
+        self,
+        row: LinkRow,
+        tables: Sequence[RoutingTable],
+        limits: ClientLimits,
+        rows: PendingRows,
+        restored: bool = False,
+    ) -> None:
         self.peer = peer = Link(row.peer)
         self.role, self.synced = read_role(row)
         self.state = LinkState.SYNCED if self.synced else LinkState.UNSYNCED
@@ -95,8 +154,10 @@ class Neighbour:
         self.got = row.got  # the highest of its offsets whose event is stored here
         self.received = row.got  # the highest of those on their way into the log
         self.window = EventWindow(peer, row.seat, row.floor, limits.link_events, limits.link_bytes)
-        self.sender = InterestSender(peer, table.codec, limits.link_control, limits.link_frames)
-        self.receiver = InterestReceiver(peer, row.seat, table, limits.slice, 2 * limits.link_frames)
+        self.exchanges = tuple(
+            TableExchange(number, table, peer, row.seat, limits, restored) for number, table in enumerate(tables)
+        )
+        self.sender, self.receiver = self.exchanges[0].sender, self.exchanges[0].receiver
         self.rows = rows  # of what it sent, on their way into the log
         self.connection: Connection | None = None  # of its session
         self.dialling: Connection | None = None  # that we have opened, and that is not answered yet
@@ -105,9 +166,9 @@ class Neighbour:
         self.held: list[LinkRelay] = []  # messages about moves, until it has
         self.reason = ""  # why the last connection ended, or was refused
         self.beats = 0
-        self.control_progress = (0, (0, 0))  # the control frames that it has stored and completed, as it said last
-        self._progress = LinkProgress()  # that it was sent last
         self.needs_lists = self.knows_lists = False  # in this session: whether it was sent that, and has answered
+        self.told_profiles = self.knows_profiles = False  # the same
+        self.lacks_profiles: int | None = None  # its incarnation that has said so
 
     # -- states ---------------------------------------------------------------------------------------
 
@@ -127,9 +188,10 @@ class Neighbour:
         self.reason = ""
         self.beats = 0
         self.knows_moves, self.held = False, []
-        self.control_progress = (0, (0, 0))
-        self._progress = LinkProgress(Offset(self.got))
+        for exchange in self.exchanges:
+            exchange.begin(Offset(0 if exchange.number else self.got))
         self.needs_lists = self.knows_lists = False
+        self.told_profiles = self.knows_profiles = False
 
     def end(self, reason: str) -> None:
         """The session is over."""
@@ -137,8 +199,8 @@ class Neighbour:
         self.connection = None
         self.reason = reason
         self.window.end()
-        self.sender.end()
-        self.receiver.end()
+        for exchange in self.exchanges:
+            exchange.end()
 
     # -- what is stored and sent ----------------------------------------------------------------------
 
@@ -149,17 +211,13 @@ class Neighbour:
 
     @property
     def has_frames(self) -> bool:
-        """Whether control frames of it wait for the table."""
-        return self.receiver.has_work(self.got) and not self.leaving
+        """Whether control frames of it wait for a table."""
+        return not self.leaving and any(each.receiver.has_work(self.got) for each in self.exchanges)
 
-    def progress(self) -> LinkProgress | None:
-        """How far we are with its events and frames, if it does not know."""
-        completed = self.receiver.completed
-        now = LinkProgress(Offset(self.got), self.receiver.stored, (completed[0], completed[1]))
-        if now == self._progress:
-            return None
-        self._progress = now
-        return now
+    @property
+    def is_learnt(self) -> bool:
+        """Whether no control frame of it waits to be applied."""
+        return all(each.receiver.is_idle for each in self.exchanges)
 
     def announce_lists(self) -> LinkFeatures:
         """What is sent before the first frame of a session that has lists, or tests them."""
@@ -234,10 +292,13 @@ def read_role(row: LinkRow) -> tuple[Role, bool]:
         raise LogError(f"the link to {row.peer!r} in the log has the unknown role {row.role!r}") from None
 
 
-def received_interest(kept: State, codec: UpdateCodec) -> dict[Link, Heard]:
-    """What each neighbour had sent before a restart. Raises RemoteProtocolError for an item that cannot be read."""
+def received_interest(kept: State, codec: UpdateCodec, table: int = 0) -> dict[Link, Heard]:
+    """What each neighbour had sent for a table before a restart. Raises RemoteProtocolError for an item that cannot be
+    read.
+    """
     items: dict[SeatId, tuple[dict[ItemId, Item], ...]] = {link_id: ({}, {}) for link_id in kept.links}
     for heard in kept.heard.values():
-        if heard.link in items:
+        if heard.link in items and heard.table == table:
             items[heard.link][heard.about][ItemId(heard.item)] = codec.decode_item(ABOUT[heard.about], heard.body)
-    return {Link(row.peer): Heard(read_role(row)[0], *items[link_id]) for link_id, row in kept.links.items()}
+    roles = {link_id: Role.PEER if table else read_role(row)[0] for link_id, row in kept.links.items()}
+    return {Link(row.peer): Heard(roles[link_id], *items[link_id]) for link_id, row in kept.links.items()}

@@ -25,7 +25,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.links.links import Links
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
-from weft.broker.queue import MemberOptions, Position, Queue, queue_row, read_options
+from weft.broker.queue import Position, Queue, QueueOptions, queue_row, read_options
 from weft.broker.sessions import Session
 from weft.log.base import (
     NEVER,
@@ -212,6 +212,7 @@ class Departures:
         self._ingest, self._links, self._adverts, self._clients, self._post = ingest, links, adverts, clients, post
         self.left: dict[tuple[SessionId, int], Departure] = {}
         self.tombstones: dict[SessionId, Tombstone] = {}
+        self.has_profiles: Callable[[Session], bool] = lambda _: False
 
     # -- a broker asks ----------------------------------------------------------------------------------
 
@@ -230,6 +231,9 @@ class Departures:
         elif any(queue in self._reader.replays for queue in session.queues.values()):
             reason = f"session {session.name!r} still reads events older than itself; move it when it has them"
             self._refuse(message, source, ("replaying", reason), session.epoch, now)
+        elif self.has_profiles(session):
+            reason = f"session {session.name!r} has profiles, which do not move yet; withdraw them first"
+            self._refuse(message, source, ("profiles", reason), session.epoch, now)
         else:
             version = asked.version if asked is not None and again else 0
             before, session.epoch = session.epoch, epoch
@@ -638,7 +642,7 @@ class Departures:
                 self.left[row.session, row.epoch] = departure
         for sub in kept.subs.values() if queues else ():
             options = read_options(sub)
-            if isinstance(options, MemberOptions) and SeatId(options.queue) in queues:
+            if not isinstance(options, QueueOptions) and SeatId(options.queue) in queues:
                 queues[SeatId(options.queue)].members[sub.seat] = SubNumber(sub.number)
         return queues
 

@@ -26,6 +26,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.limits import REFUSALS, RefusalError, refusal_code
 from weft.broker.links.links import Links
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.contents import Contents
 from weft.broker.questions.listings import Listings, ListProgress, MakePage, Page
 from weft.broker.questions.operations import Asker, Operations
@@ -45,6 +46,7 @@ from weft.protocol.questions import (
     AskMatches,
     AskOrder,
     AskOverlay,
+    AskProfiles,
     AskReach,
     AskRelated,
     AskRules,
@@ -55,17 +57,14 @@ from weft.protocol.questions import (
     AskWhy,
     BrokerReach,
     BrokerSummary,
-    ChangeSubscription,
-    DetachLink,
-    Disconnect,
     ItemList,
-    MoveSession,
+    Operation,
     OrderList,
     OverlayList,
+    ProfileList,
     RecentMatches,
     SearchEvents,
     SessionList,
-    SetBalance,
     SubscriptionList,
     encode_body,
     read_answer,
@@ -83,7 +82,7 @@ _MOST_BYTES = MAX_FRAME - (1 << 13)  # of an answer; the rest of a frame is for 
 _MOST_SUMMARY = 1 << 15  # bytes of what another broker tells of itself: a frame has room for 32 of the longest
 _MOST_REASON = 1_000  # characters of a refusal
 # what anybody may ask about one's own things, without any right
-_OWN = (AskSessions, AskSubscriptions, AskRelated, AskReach, AskRules, AskTrace, AskWhy)
+_OWN = (AskSessions, AskSubscriptions, AskProfiles, AskRelated, AskReach, AskRules, AskTrace, AskWhy)
 _encode = msgspec.msgpack.Encoder().encode
 _EMPTY_EVENT = _encode(Head({}))
 
@@ -141,12 +140,13 @@ class Questions:
         history: HistoryReads,
         explainer: Explainer,
         operations: Operations,
+        notices: ProfileNotices,
     ) -> None:
         self._sessions, self._access, self._out, self._timers = parts.sessions, parts.access, parts.out, parts.timers
         self._limits, self._counts, self._journal = parts.limits, parts.counts, parts.journal
         self._ingest, self._links, self._reach, self._history = ingest, links, links.reach, history
         self._operations, operations.reply, explainer.probed = operations, self.reply, self._probed
-        self._contents = Contents(parts, links)
+        self._contents = Contents(parts, links, notices)
         self._why = WhyFindings(parts, links, self._contents, ingest)
         self._listings = Listings(parts.journal.incarnation)
         self._numbers = 0
@@ -215,7 +215,7 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession | SetBalance):
+        if isinstance(question, Operation):
             self._operations.carry_out(asker, question, now)
         elif isinstance(question, AskBalance):
             self.reply(asker, Page(self._operations.balance(now)), now)
@@ -243,8 +243,10 @@ class Questions:
                 return Page(contents.rules(principal, question))
             case SearchEvents():
                 return Page(self._history.search(principal, question))
-            case AskSessions() | AskSubscriptions() | AskItems() | AskOrder() | AskRelated() if token:
+            case AskSessions() | AskSubscriptions() | AskProfiles() | AskItems() | AskOrder() | AskRelated() if token:
                 return self._listings.go_on(principal, question, token)
+            case AskProfiles():
+                steps, make = contents.living_profiles(principal, question, progress), _pages_of(ProfileList)
             case AskSessions():
                 steps, make = contents.sessions(principal, question, progress), _pages_of(SessionList)
             case AskSubscriptions():

@@ -19,6 +19,7 @@ from weft.broker.limits import RefusalError
 from weft.broker.links.item_digest import item_hash
 from weft.broker.links.links import Links
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.listings import ListProgress, ListStep, MakePage
 from weft.broker.queue import Queue
 from weft.broker.sessions import ClientSubscription, Session
@@ -35,6 +36,7 @@ from weft.protocol.questions import (
     MOST_ROWS,
     AskItems,
     AskOrder,
+    AskProfiles,
     AskRelated,
     AskRules,
     AskSessions,
@@ -45,6 +47,7 @@ from weft.protocol.questions import (
     ItemFacts,
     LinkFacts,
     OrderNode,
+    ProfileFacts,
     RelatedList,
     RelatedSubscription,
     Relationship,
@@ -103,7 +106,8 @@ class LocalOrder:
 class Contents:
     """Reads the parts of a broker, and changes nothing."""
 
-    def __init__(self, parts: BrokerParts, links: Links) -> None:
+    def __init__(self, parts: BrokerParts, links: Links, profiles: ProfileNotices) -> None:
+        self._profiles = profiles
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._journal, self._parse = parts.access, parts.journal, parts.parse
         self._links, self._decoder = links, parts.decoder
@@ -146,6 +150,29 @@ class Contents:
             sum(queue.behind for queue in session.queues.values() if isinstance(queue, Queue)),
             session.pub_received,
         )
+
+    def living_profiles(self, principal: str, question: AskProfiles, progress: ListProgress) -> Iterator[ListStep]:
+        """The profiles that were known when the list began, by source and id."""
+        known = sorted(self._profiles.living)
+        progress.total, seen_all = len(known), self.sees_all(principal)
+        yield ListStep(len(known) // _COPIED)
+        for identity in known:
+            progress.seen += 1
+            profile, session = self._profiles.living.get(identity), self._sessions.by_name.get(identity[0])
+            mine = session is not None and session.owner == principal
+            if profile is None or question.session not in ("", identity[0]) or not (seen_all or mine):
+                yield ListStep(_PASSED)
+                continue
+            facts = ProfileFacts(
+                *identity,
+                profile.version,
+                profile.expires,
+                str(profile.region),
+                len(profile.payload),
+                self._profiles.is_here(identity),
+                self._profiles.shown_to(identity),
+            )
+            yield ListStep(_ROW, facts)
 
     def subscriptions(self, principal: str, question: AskSubscriptions, progress: ListProgress) -> Iterator[ListStep]:
         """The subscriptions of the sessions that were there when the list began, then the shared ones."""

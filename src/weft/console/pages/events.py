@@ -92,7 +92,8 @@ def event_row(offset: int | None, at: datetime | None, attributes: Mapping[str, 
 
 def _value(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.isoformat()
+        text = value.replace(tzinfo=None).isoformat()
+        return (text.rstrip("0") if "." in text else text) + "Z"  # every timestamp is in UTC
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 53:
         return str(value)  # JavaScript has no such numbers
     return value

@@ -19,7 +19,7 @@ export function Canvas({width, height, label, children, className = "", role = "
     return () => watch.disconnect();
   }, []);
   const [w, h] = size;
-  const fit = Math.min(1.25, (w - 16) / width, (h - 16) / height) || 1;
+  const fit = Math.max(0.02, Math.min(1.25, (w - 16) / width, (h - 16) / height)) || 1;
   const scale = view ? view[2] : fit;
   const x = view ? view[0] : width / 2 - w / scale / 2, y = view ? view[1] : height / 2 - h / scale / 2;
   const zoom = (by, cx = w / 2, cy = h / 2) => { const s = Math.min(4, Math.max(fit / 4, scale * by)); setView([x + cx / scale - cx / s, y + cy / scale - cy / s, s]); };

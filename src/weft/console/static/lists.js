@@ -1,5 +1,5 @@
 // Lists that come in pages, and tables that several pages show.
-import {html, api, query, segment, shown, useEffect, useRef, useState, Link, Time} from "./lib.js";
+import {html, api, query, rate, segment, shown, useEffect, useRef, useState, Link, Time} from "./lib.js";
 import {State} from "./parts.js";
 
 /** The rows of a list: {rows, total, seen, more, loading, error, reload}. `more` is null at the end. */
@@ -31,4 +31,17 @@ export const subscriptionColumns = [
   {label: "Behind", key: "behind", number: true},
   {label: "Reader", value: r => r.connected ? "connected" : "away", show: r => html`<${State} kind=${r.connected ? "good" : "idle"}>${r.connected ? "connected" : "away"}<//>`},
   {label: "", value: () => "", show: r => r.session ? html`<${Link} to=${`/why/${segment(r.session)}/${r.number}`}>why?<span class="unseen"> subscription ${r.number} of ${shown(r.session)}</span><//>` : null},
+];
+export const named = name => name || "this broker";
+/** Columns of tables of brokers, and of links. */
+export const brokerColumns = [
+  {label: "Broker", value: b => named(b.name), show: b => html`<${Link} to=${"/brokers/" + segment(b.name)}>${shown(named(b.name))}<//>`},
+  {label: "State", value: b => b.problem || "answers", show: b => html`<${State} kind=${b.problem ? "bad" : "good"}>${shown(b.problem || "answers")}<//>`},
+  {label: "Subscriptions", key: "subscriptions", number: true}, {label: "Sessions", key: "sessions", number: true}, {label: "Connections", key: "connections", number: true}, {label: "Events stored", key: "stored", number: true},
+  {label: "Stored per second", key: "rate", number: true, show: b => rate(b.rate)}, {label: "Model", key: "model"},
+];
+const linkState = l => !l.connected ? "down" : l.synced ? "up" : "not synchronised";
+export const linkColumns = [
+  {label: "Role", key: "role"}, {label: "State", value: linkState, show: l => html`<${State} kind=${{down: "bad", up: "good"}[linkState(l)] || "warn"}>${linkState(l)}<//>`},
+  {label: "Events behind", key: "lag", number: true}, {label: "Why it was down last", key: "reason"},
 ];

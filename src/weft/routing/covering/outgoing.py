@@ -99,10 +99,17 @@ class LinkCovers:
         budget = Budget(LIMITS.steps // _SEARCHES)
         self.pairs.clear()
         rows = index.around_tagged(self._root_index.spans(node), exact, tag_of(bit)) if bit else []
-        for row in reversed(rows[-_MOST_COMPARED:]):
+        compared = 0
+        for row in reversed(rows):
             witness = nodes[row]
-            sure = exact and row not in index.hulls
-            if witness.told & ~witness.leaving & bit and (sure or self._root_index.covers(witness, node, budget)):
+            if not witness.told & ~witness.leaving & bit or not self._root_index.may_cover(witness, node):
+                continue
+            if exact and row not in index.hulls:
+                return witness
+            compared += 1
+            if compared > _MOST_COMPARED:
+                break
+            if self._root_index.covers(witness, node, budget):
                 return witness
         return None
 
@@ -172,7 +179,7 @@ class LinkCovers:
         for row in reversed(rows):  # a row that certainly suffices comes last
             witness = nodes[row]
             some = witness.told & ~witness.leaving & mask
-            if not some or witness is node:
+            if not some or witness is node or not self._root_index.may_cover(witness, node):
                 continue
             if not (exact and row not in index.hulls):
                 compared += 1
@@ -198,7 +205,7 @@ class LinkCovers:
             if number % _LIGHT == 0:
                 yield
             some = root.told & mask & node.told & ~node.leaving
-            if not some or root is node:
+            if not some or root is node or not self._root_index.may_cover(node, root):
                 continue
             if not proven:
                 compared += 1

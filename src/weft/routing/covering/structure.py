@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.algebra.box import NormalForm
+from weft.algebra.box import NormalForm, required_memberships
 from weft.algebra.budget import Budget
 from weft.algebra.relate import as_form, covers_within
 from weft.model.paged_dict import PagedDict
@@ -30,6 +30,7 @@ from weft.routing.interface import TableInterface
 from weft.routing.routed_filter import AxisSpan, RoutedFilter
 
 _MOST = 1_024  # pairs
+_NONE: frozenset[str] = frozenset()
 
 
 class FormPairs:
@@ -63,7 +64,9 @@ LinkMask = int  # a set of links, one bit per link
 class CoverNode:
     """A filter by its canonical key: its holders, the links that are told it, and its place for the other links."""
 
-    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "number", "row", "told")
+    __slots__ = (
+        *("above", "below", "form", "holders", "hull", "item", "key", "leaving", "members", "number", "row", "told"),
+    )
 
     def __init__(self, number: int, routed: RoutedFilter) -> None:
         self.number = number  # of no other node, ever
@@ -71,6 +74,7 @@ class CoverNode:
         self.key = routed.key
         self.form = routed.form  # if it is not a box
         self.hull = None if routed.exact else routed.spans
+        self.members = _NONE if routed.form is None else required_memberships(routed.form)
         self.holders: dict[TableInterface[Any, Any], int] = {}
         self.told: LinkMask = 0
         self.leaving: LinkMask = 0  # still told, until all nodes below have another place
@@ -153,6 +157,10 @@ class RootIndex:
             self.index.discard(node.row)
             del self.nodes[node.row]
             node.row = -1
+
+    def may_cover(self, wide: CoverNode, narrow: CoverNode) -> bool:
+        """False only if `covers` is, by the values that lists must have: there may be very many. Cost: O(values)."""
+        return wide.members <= narrow.members
 
     def covers(self, wide: CoverNode, narrow: CoverNode, budget: Budget) -> bool:
         """Whether a node surely covers another; when the budget of the search is used up, none does."""

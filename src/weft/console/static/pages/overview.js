@@ -2,9 +2,7 @@
 import {html, bytes, count, go, plural, rate, segment, shown, span, useApi, useEffect, useLive, useMemo, useState, Link, Time} from "../lib.js";
 import {Chart, Empty, Fact, Picture, State, Table, Trouble} from "../parts.js";
 import {Boxes} from "../canvas.js";
-
-const named = name => name || "this broker";
-const linkState = l => !l.connected ? html`<${State} kind="bad">down<//>` : !l.synced ? html`<${State} kind="warn">not synchronised<//>` : html`<${State} kind="good">up<//>`;
+import {brokerColumns, linkColumns, named} from "../lists.js";
 
 export default function Overview() {
   const first = useApi("/overview"), live = useLive("overlay");
@@ -22,11 +20,9 @@ export default function Overview() {
     <ul class="alarms ${now.alarms.length ? "" : "calm"}" aria-label="Alarms">${now.alarms.length ? now.alarms.map(a => html`<li class=${a.level}><${Link} to=${"/" + a.page.split("/").slice(1).map(segment).join("/")}>${shown(a.text)}<//></li>`) : html`<li>All brokers answer, all links are up, nobody is far behind.</li>`}</ul>
     <dl class="facts"><${Fact} label="Brokers">${count(now.brokers.length)}<//><${Fact} label="Subscriptions">${count(now.brokers.reduce((n, b) => n + b.subscriptions, 0))}<//><${Fact} label="Sessions">${count(now.brokers.reduce((n, b) => n + b.sessions, 0))}<//><${Fact} label=${`Events stored at ${named(now.brokers[0].name)}`}>${count(now.log.end - now.log.first)}<//><${Fact} label="Log">${bytes(now.log.bytes)}<//><${Fact} label="Up for">${span(Math.round(now.uptime))}<//></dl>
     <h2>Brokers</h2>
-    <${Picture} label="of brokers" table=${html`<${Table} name="brokers" caption="Brokers" rows=${now.brokers} columns=${[
-      {label: "Broker", value: b => named(b.name), show: b => html`<${Link} to=${"/brokers/" + segment(b.name)}>${shown(named(b.name))}<//>`}, {label: "State", value: b => b.problem || "answers", show: b => b.problem ? html`<${State} kind="bad">${shown(b.problem)}<//>` : html`<${State} kind="good">answers<//>`},
-      {label: "Subscriptions", key: "subscriptions", number: true}, {label: "Sessions", key: "sessions", number: true}, {label: "Connections", key: "connections", number: true}, {label: "Events stored", key: "stored", number: true}, {label: "Stored per second", key: "rate", number: true, show: b => rate(b.rate)}, {label: "Model", key: "model"}]}/>`}>
+    <${Picture} label="of brokers" table=${html`<${Table} name="brokers" caption="Brokers" rows=${now.brokers} columns=${brokerColumns}/>`}>
       <${Boxes} picture=${now.drawing} nodes=${nodes} row="62" label="The tree of brokers" className="low" chosen=${chosen} choose=${choose} open=${i => go("/brokers/" + segment(now.brokers[i].name))} kindOf=${state}/><//>
-    ${links.length > 0 && html`<h2>Links</h2><${Table} name="links" caption="Links" rows=${links} columns=${[{label: "Broker", key: "from"}, {label: "Neighbour", key: "peer"}, {label: "Role", key: "role"}, {label: "State", value: l => l.connected ? l.synced ? "up" : "not synchronised" : "down", show: linkState}, {label: "Events behind", key: "lag", number: true}, {label: "Why it was down last", key: "reason"}]}/>`}
+    ${links.length > 0 && html`<h2>Links</h2><${Table} name="links" caption="Links" rows=${links} columns=${[{label: "Broker", key: "from"}, {label: "Neighbour", key: "peer"}, ...linkColumns]}/>`}
     <div class="columns"><section><h2>Rates at ${shown(named(now.brokers[0].name))}</h2>${charted.length ? html`<${Chart} label="Events per second in the last ten minutes" series=${charted}/>` : html`<p class="dim">The first rate is there in a second.</p>`}</section>
     <section><h2>Queues furthest behind</h2><${Table} name="queues" caption="Queues furthest behind" rows=${now.queues} empty=${html`<${Empty} title="No queue waits for anybody">Every durable subscription has acknowledged all its events.<//>`} columns=${[
       {label: "Session", value: q => q.share || q.session, show: q => q.session ? html`<${Link} to=${"/sessions/" + segment(q.session)}>${shown(q.session)}<//>` : shown(q.share || "no name")}, {label: "Events behind", key: "behind", number: true}, {label: "Not acknowledged", key: "open", number: true}, {label: "Reader", value: q => q.connected, show: q => q.connected ? html`<${State} kind="good">connected<//>` : html`<${State} kind="idle">away<//>`}]}/></section></div>

@@ -1,5 +1,5 @@
 // Compose an event, see where it would go and why, then publish it.
-import {html, api, count, plural, query, segment, shown, useMemo, useParam, useState, Link, Fragment} from "../lib.js";
+import {html, api, count, plural, query, segment, shown, useMemo, useParam, useState, Link} from "../lib.js";
 import {Empty, Picture, State, Table, Trouble} from "../parts.js";
 import {Boxes} from "../canvas.js";
 import {TraceTree} from "../forms.js";

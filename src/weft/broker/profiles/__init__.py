@@ -1,0 +1,1 @@
+"""Profiles in a broker: events that are regions and last for a while."""

@@ -26,6 +26,7 @@ from weft.protocol.questions import (
     AskOrder,
     AskOverlay,
     AskRelated,
+    AskRules,
     AskSessions,
     AskSubscriptions,
     AskSummary,
@@ -109,7 +110,7 @@ class Turns:
 
     def compare(self, rounds: int = 200) -> None:
         """Print the longest turns of publishing 50 events without questions, and between pages of lists, in turn."""
-        questions = [AskSubscriptions(text="'p1999'"), AskRelated("magnitude >= 8 AND place = 'p7'")]
+        questions: list[AnyQuestion] = [AskSubscriptions(text="'p1999'"), AskRelated("magnitude >= 8 AND place = 'p7'")]
         questions += [AskSessions("nobody"), AskItems("b")]
         tokens, longest = [b""] * len(questions), {"alone": list[float](), "with questions": list[float]()}
         sequence = 1_000
@@ -128,10 +129,10 @@ class Turns:
             self.network.settle()
             longest["with questions" if asked else "alone"].append(1e3 * max(self.turns))
         print(f"longest turn of a round of publishing 50 events, {rounds} rounds each, ms of CPU")
-        for name, found in longest.items():
-            found.sort()
+        for name, turns in longest.items():
+            turns.sort()
             print(
-                f"{name:<34} median {median(found):.2f}, 99% {found[int(len(found) * 0.99)]:.2f}, most {found[-1]:.2f}"
+                f"{name:<34} median {median(turns):.2f}, 99% {turns[int(len(turns) * 0.99)]:.2f}, most {turns[-1]:.2f}"
             )
 
 
@@ -154,6 +155,7 @@ def main() -> None:
         ("related, most overlap", AskRelated("magnitude >= 1")),
         ("search", SearchEvents("magnitude >= 8.5 AND place = 'p7'")),
         ("trace", AskTrace("big", event)),
+        ("rules", AskRules("", "magnitude >= 5", bytes(event))),
         ("overlay", AskOverlay()),
         ("overlay, again", AskOverlay()),
         ("why, one subscription", AskWhy("big", SubNumber(77))),

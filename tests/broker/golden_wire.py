@@ -441,6 +441,19 @@ def history() -> Recorder:
     return on
 
 
+def offsets() -> Recorder:
+    """Confirmations with offsets, and without for a client of the version before."""
+    on = Recorder()
+    for name, newest in (("p", 6), ("q", 5)):
+        on.do(f"connect {name}")
+        on.say(name, Hello(versions=(2, newest), session=name))
+    on.say("p", *(Publish.of(number, {"x": number}, b"body") for number in range(1, 4)))
+    on.say("q", Publish.of(1, {"x": 1}))
+    on.say("p", Publish.of(3, {"x": 3}), Publish.of(4, {"x": 4}))
+    on.say("p", Publish.of(4, {"x": 4}))
+    return on
+
+
 def questions() -> Recorder:
     """Questions and answers, with a page token, and one that is refused."""
     on = Recorder()
@@ -565,6 +578,7 @@ def record(directory: Path) -> None:
         recorder.save(wire / f"{name}.txt", COMMENT)
     stored().save(wire / "stored.txt", COMMENT.replace("code of commit 69c4c04", "first code of version 3"))
     history().save(wire / "history.txt", COMMENT.replace("commit 69c4c04", "the version that added it"))
+    offsets().save(wire / "offsets.txt", COMMENT.replace("commit 69c4c04", "the version that added them"))
     questions().save(wire / "questions.txt", COMMENT.replace("commit 69c4c04", "the version that added them"))
     for each in abandoned():
         comment = COMMENT.replace("commit 69c4c04", "the version that added it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.harness import UTC, Broker, deliveries
@@ -9,8 +10,10 @@ from weft.broker.admission import MAX_EVENT, read_head
 from weft.broker.effects import Now, Persist
 from weft.broker.limits import ClientLimits
 from weft.broker.rules import Rights, Rules
+from weft.client.publisher import Publisher, UnconfirmedEvent
 from weft.model.schema import Schema
 from weft.protocol.messages import (
+    OFFSETS,
     Bye,
     Deliver,
     Hello,
@@ -18,6 +21,7 @@ from weft.protocol.messages import (
     Ping,
     Publish,
     Published,
+    PublishedAt,
     Refused,
     SubNumber,
     Subscribe,
@@ -35,6 +39,29 @@ def test_an_event_is_confirmed_when_it_is_stored_and_not_before() -> None:
     broker.commit()
     assert broker.say("p", event(1), event(2)) == []
     assert broker.commit() == [("p", Published(1, 2))]
+
+
+def test_a_publisher_of_this_version_learns_where_its_events_are() -> None:
+    broker = Broker()
+    for name in ("p", "q"):
+        broker.hello(name, versions=(2, OFFSETS))
+    assert broker.say("p", event(1), event(2)) == [PublishedAt(1, 2, {}, ((1, 1),))]
+    assert broker.say("q", event(1)) == [PublishedAt(1, 1, {}, ((1, 3),))]
+    assert broker.say("p", event(2), event(3)) == [PublishedAt(1, 3, {}, ((3, 4),))]
+    assert broker.say("p", event(3)) == [Published(1, 3)], "what was stored before is confirmed without"
+    reads = [("p", [event(4), event(5)]), ("q", [event(2)]), ("p", [event(6)])]
+    broker.call(broker.core.receive_all, reads)
+    found = dict(broker.sent[-2:])
+    assert found == {"p": PublishedAt(1, 6, {}, ((4, 5), (6, 8))), "q": PublishedAt(1, 2, {}, ((2, 7),))}
+
+
+def test_a_client_knows_the_offsets_of_runs_of_its_events() -> None:
+    publisher = Publisher()
+    publisher.welcomed(1, 0, kept=False)
+    publisher.add([UnconfirmedEvent(msgspec.Raw(b"\x80")) for _ in range(5)])
+    publisher.take()
+    assert [each.offset for each in publisher.confirmed(PublishedAt(1, 4, {}, ((1, 7), (3, 20))))] == [7, 8, 20, 21]
+    assert [each.offset for each in publisher.confirmed(Published(1, 5))] == [0]
 
 
 def test_an_event_is_delivered_when_it_is_stored_and_not_before() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.harness import Broker, deliveries
+from broker.network import Network
 from strategies import thorough
 from weft.broker.effects import Now
 from weft.errors import FilterError
@@ -183,3 +184,67 @@ def test_a_shared_queue_has_one_rate() -> None:
     broker.say("a", Subscribe(SubNumber(1), "x >= 0 AT MOST 2/s", share="work"))
     answers = broker.say("b", Subscribe(SubNumber(1), "x >= 0 AT MOST 3/s", share="work"))
     assert any(isinstance(each, Failed) and "another filter" in each.reason for each in answers)
+
+
+# -- over links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["covering", "merging", "negative"])
+@thorough(20, routine=6)
+@given(wanted=st.lists(st.tuples(filters, rates), min_size=1, max_size=3), changes=steps)
+def test_over_links_a_subscription_gets_what_it_would_get_from_one_broker(
+    model: str, wanted: list[tuple[str, Rate | None]], changes: list[Any]
+) -> None:
+    """Filters that cover each other, with different rates: none takes anything from another."""
+    network = Network("a", "b", "c", model=model).chain()
+    network.settle()
+    far, near = network["c"], network["a"]
+    near.hello("p")
+    buckets: list[RateBucket | None] = []
+    expected: list[list[bytes]] = [[] for _ in wanted]
+    texts = [text for text, _ in wanted]
+    for number, (text, rate) in enumerate(wanted):
+        far.hello(f"s{number}", f"s{number}")
+        far.say(f"s{number}", Subscribe(SubNumber(1), with_rate(text, rate)))
+        buckets.append(None if rate is None else RateBucket(rate, far.now.utc))
+    network.settle()
+    sequence = 0
+    for step in changes:
+        if step[0] == "replace":
+            number, rate = step[1] % len(wanted), step[2]
+            far.say(f"s{number}", Replace(SubNumber(1), with_rate(texts[number], rate)))
+            network.settle()
+            bucket = buckets[number]
+            if rate is None or bucket is None:
+                buckets[number] = None if rate is None else RateBucket(rate, far.now.utc)
+            else:
+                bucket.change(rate, far.now.utc)
+            continue
+        for name in "abc":
+            at(network[name], step[2] * SECOND // 4)
+        sequence += 1
+        near.say("p", Publish.of(sequence, {"x": step[1]}, str(sequence).encode()))
+        network.settle()
+        for number, text in enumerate(texts):
+            bucket = buckets[number]
+            if _matches(text, step[1]) and (bucket is None or bucket.take(far.now.utc)):
+                expected[number].append(str(sequence).encode())
+    for number in range(len(wanted)):
+        assert far.got(f"s{number}") == expected[number]
+
+
+def test_a_wide_filter_that_is_exhausted_takes_nothing_from_a_narrow_one() -> None:
+    """The thesis would lose these events (errata, thesis 9)."""
+    network = Network("a", "b").chain()
+    network.settle()
+    network["b"].hello("wide", "wide")
+    network["b"].hello("narrow", "narrow")
+    network["b"].say("wide", Subscribe(SubNumber(1), "x > 0 AT MOST 20/s"))
+    network["b"].say("narrow", Subscribe(SubNumber(1), "x > 100 AT MOST 10/s"))
+    network.settle()
+    network["a"].hello("p")
+    events = [Publish.of(n, {"x": 1 if n <= 30 else 101}, str(n).encode()) for n in range(1, 36)]
+    network["a"].say("p", *events)
+    network.settle()
+    assert len(network["b"].got("wide")) == 20
+    assert network["b"].got("narrow") == [str(n).encode() for n in range(31, 36)]

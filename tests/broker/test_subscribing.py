@@ -361,19 +361,6 @@ def test_no_session_is_kept_for_longer_than_the_broker_keeps_any() -> None:
     assert broker.core.session("s") is None
 
 
-def test_a_client_that_does_not_come_back_after_a_crash_is_forgotten_when_it_wanted_to_be() -> None:
-    broker = Broker()
-    broker.hello("s", expires=2)
-    broker.hello("t")
-    broker.restart()
-    broker.wait(1_500_000)
-    broker.restart()
-    broker.wait(1_500_000)
-    assert set(broker.core._sessions.by_name) == {"s", "t"}
-    broker.wait(2_000_000)
-    assert set(broker.core._sessions.by_name) == {"t"}
-
-
 def test_a_session_whose_connection_was_lost_in_a_crash_expires() -> None:
     broker = Broker(limits=ClientLimits(expires=2_000_000))
     broker.hello("s")

@@ -89,6 +89,21 @@ def test_an_event_in_binary_mode():
     run(test)
 
 
+def test_the_answer_to_one_event_has_its_offset():
+    async def test(local, web):
+        async with stream(web, "/events") as live, local.connect() as python:
+            assert await python.publish({"n": 1}) == 1
+            answers = await asyncio.gather(*(web.post("/events", json=event(n), headers=CLOUD) for n in range(2, 22)))
+            offsets = {int(each.headers["weft-offset"]): n for n, each in enumerate(answers, 2)}
+            assert sorted(offsets) == list(range(2, 22))
+            found = [await live.next() for _ in range(21)]
+            assert {int(each["id"].partition(".")[2]): each["data"]["n"] for each in found} == {1: 1, **offsets}
+            quick = await web.post("/events?durable=false", json=event(1), headers=CLOUD)
+            assert "weft-offset" not in quick.headers
+
+    run(test)
+
+
 def test_events_that_are_not_durable_have_no_id_and_one_may_expire():
     async def test(local, web):
         async with stream(web, "/events") as live:

@@ -19,7 +19,7 @@ from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import Life
 from weft.ring.messages import Find, NodeAddress, SendTo
 from weft.ring.rendezvous import RendezvousNode
-from weft.ring.rendezvous_messages import PublicationDone, Returned, RingSend
+from weft.ring.rendezvous_messages import AskRange, PublicationDone, RangeIs, Returned, RingSend
 from weft.ring.ring_settings import RingSettings
 from weft.server.ring_config import REISSUE
 
@@ -252,6 +252,22 @@ def test_a_node_looks_for_other_rings_every_ten_seconds_or_two_while_a_member_is
     assert looks(quiet, 60) == 6
     next(iter(troubled.members.values())).silent_since = 1
     assert looks(troubled, 60) == 30
+
+
+def test_a_node_that_is_back_is_reported_again_less_and_less_often() -> None:
+    chord = quiet_ring(SPACE, [10_000, 30_000, 50_000])[0]
+    node = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex), np.random.default_rng(1))
+    back = chord.successor
+    reported = []
+    for tenth in range(800):
+        now = tenth * ANSWER // 10
+        node.owe([back.address], now)
+        for effect in node.tick(now):
+            if isinstance(effect, RingSend) and isinstance(effect.message, AskRange):
+                answer = RangeIs(effect.message.token, back.id)
+                found = node.receive(back, [answer], now)
+                reported += [now // ANSWER for each in found if each == Returned(back.address)]
+    assert reported == [0, 5, 15, 35, 55, 75]
 
 
 def test_the_periods_are_those_of_the_guide() -> None:

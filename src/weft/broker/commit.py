@@ -135,8 +135,9 @@ class Commit:
             self._apply(value, now)
         for arrival in group.arrivals:
             self._links.events_stored(arrival)
+        runs = group.runs() if group.stored else {}
         for session, (epoch, upto) in group.stored.items():
-            self._ingest.confirm(session, group.marks[session].connection, epoch, upto)
+            self._ingest.confirm(session, group.marks[session].connection, epoch, upto, runs.get(session.id, ()))
         for batch in group.batches:
             self._delivery.stored(batch, now)
             if self._forwarding.neighbours:

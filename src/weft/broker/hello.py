@@ -371,10 +371,8 @@ class ClientConnections:
 
     def expire_restored(self, session: Session, now: Now) -> None:
         """A session was restored without a connection. If it had one, it is as if that was lost now."""
-        most = self._limits.expires
-        keep = min(session.keep or most, most or session.keep)
-        if session.expires == NEVER and keep:
-            session.expires = min(self._journal.at + keep, NEVER)
+        if session.expires == NEVER and self._limits.expires:
+            session.expires = min(self._journal.at + self._limits.expires, NEVER)
         if session.expires != NEVER:
             self._expire_later(session, now)
 

@@ -20,7 +20,7 @@ from weft.broker.sessions import Connection, Session, session_of
 from weft.errors import AccessError, EventError
 from weft.log.base import NEVER, Offset
 from weft.model.door import PlainEvents
-from weft.protocol.messages import REPORTS, NewEpoch, Publish, Published, Refused
+from weft.protocol.messages import OFFSETS, REPORTS, NewEpoch, Publish, Published, PublishedAt, Refused
 from weft.routing.table import ClientId
 
 
@@ -153,11 +153,17 @@ class Ingest:
                 return
         self.confirm(session, connection, epoch, upto)
 
-    def confirm(self, session: Session, connection: ConnectionId, epoch: int, upto: int) -> None:
-        """Tell a publisher what is stored, if its connection is still there."""
-        if session.connection == connection and connection in self._sessions.connections:
+    def confirm(
+        self, session: Session, connection: ConnectionId, epoch: int, upto: int, runs: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """Tell a publisher what is stored, and where if that is known, if its connection is still there."""
+        there = self._sessions.connections.get(connection)
+        if session.connection == connection and there is not None:
             absent, session.absent = session.absent, {}
-            self._out.send(connection, Published(epoch, upto, absent))
+            if runs and there.version >= OFFSETS:
+                self._out.send(connection, PublishedAt(epoch, upto, absent, tuple(runs)))
+            else:
+                self._out.send(connection, Published(epoch, upto, absent))
 
     def undo(self, session: Session, mark: PublisherMark, reason: str) -> None:
         """The publisher's events from this mark on were not stored.

@@ -181,6 +181,16 @@ class PendingWrite:
             events = Events(self.first, origins, self._heads, self._payloads, starts, consumers)
         return Group(at, events, tuple(self.changes))
 
+    def runs(self) -> dict[int, list[tuple[int, int]]]:
+        """Where the events of each publisher are: sequences and offsets at which runs begin. Cost: O(runs)."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        if self.first is not None:
+            at = int(self.first)
+            for session, _, first, many in self.origins:
+                found.setdefault(session, []).append((first, at))
+                at += many
+        return found
+
     def new_origins(self) -> NDArray[np.int64]:
         """The origins of the events that are not yet matched."""
         return _origins(self.origins[self.origins_matched :], len(self.heads))

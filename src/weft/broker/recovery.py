@@ -23,7 +23,7 @@ from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates
 from weft.language.text import parse_many
-from weft.log.base import NEVER, Offset, SeatId, State, SubRow
+from weft.log.base import Offset, SeatId, State, SubRow
 from weft.model.rate import split_rate
 from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import SubNumber
@@ -56,8 +56,6 @@ class Recovery:
         for row in kept.sessions.values():
             session = Session(row.id, row.name, row.owner, sessions.bucket_of(row.owner))
             session.epoch, session.expires = row.epoch, row.expires
-            if row.expires < 0:
-                session.keep, session.expires = -row.expires, NEVER
             session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
             sessions.by_id[session.id] = sessions.by_name[session.name] = session
         left = self._moves.restore(kept)

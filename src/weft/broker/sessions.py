@@ -106,9 +106,8 @@ class Session:
         return self.arrival is not None or self.asked is not None or self.cutting is not None
 
     def row(self) -> SessionRow:
-        """Its row in the log. One with a connection has, as a negative number, how long it is kept without."""
-        expires = -self.keep if self.expires == NEVER and self.keep else self.expires
-        return SessionRow(self.id, self.name, self.owner, self.epoch, self.pub_epoch, self.pub_received, expires)
+        """Its row in the log."""
+        return SessionRow(self.id, self.name, self.owner, self.epoch, self.pub_epoch, self.pub_received, self.expires)
 
 
 @dataclass(slots=True, eq=False, repr=False)

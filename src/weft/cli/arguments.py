@@ -24,6 +24,7 @@ from weft.model.event import Event, ignored_lists
 from weft.model.lists import AttributeValue
 from weft.model.schema import Schema
 from weft.model.value import Type, Value, from_micros, parse_timestamp
+from weft.pipeline.predicate_settings import environment_predicates
 
 
 def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
@@ -60,9 +61,10 @@ def read_predicates(taxonomy: Path | None) -> Predicates:
 
     These are the settings `predicates` and `taxonomy` of a broker, from the same variables.
     """
-    modules, files = (os.environ.get(name, "").split(",") for name in ("WEFT_PREDICATES", "WEFT_TAXONOMY"))
-    places = [Path(each.strip()) for each in files if each.strip()] if taxonomy is None else [taxonomy]
-    return filter_predicates([each.strip() for each in modules if each.strip()], places)
+    if taxonomy is None:
+        return environment_predicates()
+    modules = os.environ.get("WEFT_PREDICATES", "").split(",")
+    return filter_predicates([each.strip() for each in modules if each.strip()], [taxonomy])
 
 
 def read_event(given: str, schema: Schema | None = None, ignored: Counter[str] | None = None) -> Event:

@@ -84,6 +84,7 @@ from weft.protocol.questions import (
     OperationDone,
     OrderNode,
     OverlayList,
+    PreloadQueries,
     ProfileFacts,
     Retune,
     RulesReport,
@@ -298,8 +299,10 @@ class Client:
         datacontenttype: str = "",
         durable: bool = True,
         ttl: float | timedelta | None = None,
-    ) -> None:
-        """Publish an event. Returns when it is on the broker's disk. Raises EventError and PublishError.
+    ) -> int:
+        """Publish an event. Returns when it is on the broker's disk: its offset in the log, 0 if that is not known.
+
+        Raises EventError and PublishError.
 
         The payload is bytes, text, or anything that JSON can express. After `ttl` seconds the event expires, and is no
         longer delivered. An event that is not durable is not stored: it reaches the connected subscribers, at most
@@ -316,7 +319,9 @@ class Client:
         sent = outgoing(event, payload, datacontenttype, ttl)
         while not self._engine.has_room():
             await self._engine.wait_for_room()
-        await self._engine.publish_one(sent, durable)
+        receipt = self._engine.publish_one(sent, durable)
+        await receipt
+        return receipt.offset
 
     async def publish_many(
         self, events: Iterable[Publishable], *, durable: bool = True, ttl: float | timedelta | None = None
@@ -460,6 +465,28 @@ class Client:
         [('station', 'storm')]
         """
         return listed(self._ask, AskProfiles(session), broker)
+
+    async def preload_profiles(
+        self, filters: Iterable[AnyFilter], meeting: Literal["covering", "overlap"] = "overlap", *, broker: str = ""
+    ) -> int:
+        """Have a broker compare filters that are expected of subscriptions to profiles, before they come.
+
+        Such a subscription costs no comparison when it comes; a wrong guess costs its look-up only (thesis 7.1). It
+        needs the right `operate`. Returns how many there were. Raises FilterError, AccessError or RequestError.
+
+        Cost: one round trip for each 64 filters.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return await client.preload_profiles(["lat > 40", "lat > 50"])
+        >>> asyncio.run(main())
+        2
+        """
+        texts = [filter_text(each) for each in filters]
+        for start in range(0, len(texts), 64):
+            await self.ask(PreloadQueries(tuple(texts[start : start + 64]), meeting), broker=broker)
+        return len(texts)
 
     # -- subscriptions ---------------------------------------------------------------------------------------
 

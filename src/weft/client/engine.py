@@ -43,12 +43,12 @@ _FAIR = 64  # events after which other tasks get a turn
 class Receipt(Waiter):
     """The outcome of events that were published together. `total` is how many; None while there may be more."""
 
-    __slots__ = ("codes", "refused", "stored", "total")
+    __slots__ = ("codes", "offset", "refused", "stored", "total")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, total: int | None = 1) -> None:
         super().__init__(loop)
         self.total = total
-        self.stored = 0
+        self.stored = self.offset = 0  # how many, and where the last one is in the log
         self.refused: dict[int, str] = {}  # the reason, by position
         self.codes: dict[int, str] = {}
 
@@ -491,6 +491,7 @@ def _confirm(events: Sequence[UnconfirmedEvent], receipts: dict[Receipt, None]) 
     for event in events:
         receipt: Receipt = event.receipt  # type: ignore[assignment]
         receipt.stored += 1
+        receipt.offset = event.offset
         if receipt is not last:
             receipts[receipt] = None
             last = receipt

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from weft.protocol.messages import NewEpoch, Publish, Published, Refused
+from weft.protocol.messages import NewEpoch, Publish, Published, PublishedAt, Refused
 
 THROTTLED = "rate"  # the code of a refusal that says nothing against the event: it is sent again later
 MOVING = "moving"  # the code of a request that is made again when the session has moved
@@ -34,6 +34,7 @@ class UnconfirmedEvent(msgspec.Struct, gc=False):
     ttl: int = 0
     receipt: object = None
     position: int = 0  # among the events of its receipt
+    offset: int = 0  # in the broker's log, once it is stored; 0 if that is not known
 
     def transient(self) -> Publish:
         """The message of an event that is not durable: it has no number."""
@@ -142,7 +143,16 @@ class Publisher:
 
     def confirmed(self, message: Published) -> list[UnconfirmedEvent]:
         """Events that are stored."""
-        return self._pop(message.upto) if message.pub_epoch == self.epoch else []
+        if message.pub_epoch != self.epoch:
+            return []
+        first = self._first
+        done = self._pop(message.upto)
+        if isinstance(message, PublishedAt):
+            ends = [*(start for start, _ in message.runs[1:]), first + len(done)]
+            for (start, offset), end in zip(message.runs, ends, strict=False):
+                for sequence in range(max(start, first), min(end, first + len(done))):
+                    done[sequence - first].offset = offset + sequence - start
+        return done
 
     def refused(self, message: Refused) -> NotStored | None:
         """An event that is not stored. None, if all of them are to be sent again."""

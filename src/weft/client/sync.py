@@ -176,7 +176,7 @@ class SyncClient(_Blocking[Client]):
         ttl: float | timedelta | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
+        """It returns nothing. Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
         sent = outgoing(event, payload, datacontenttype, ttl)
         try:
             while not self._engine.has_room():
@@ -196,6 +196,7 @@ class SyncClient(_Blocking[Client]):
     unadvertise = _blocking(Client.unadvertise)
     publish_profile = _blocking(Client.publish_profile)
     withdraw_profile = _blocking(Client.withdraw_profile)
+    preload_profiles = _blocking(Client.preload_profiles)
 
     @_documented(Client.subscribe)
     def subscribe(  # noqa: PLR0913 - the options of a subscription

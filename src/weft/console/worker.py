@@ -60,6 +60,9 @@ class Worker:
         self._known.add(work)
         if kind == "done":
             return value  # type: ignore[no-any-return] # what the function returned
+        if kind == "problem":
+            problem, detail, headers, fields = value
+            raise ProblemError(problem, detail, headers, **fields)
         if isinstance(value, Exception):
             raise value
         raise ProblemError(FAULT, f"the computation failed: {value}")
@@ -116,6 +119,8 @@ def serve() -> None:
         try:
             work, arguments, options = pickle.loads(asked.read(_SIZE.unpack(size)[0]))
             answer("done", work(*arguments, **options))
+        except ProblemError as error:
+            answer("problem", (error.kind, error.detail, error.headers, error.fields))
         except WeftError as error:
             answer("failed", error)
         except Exception as error:

@@ -14,7 +14,6 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -37,6 +36,7 @@ from weft.gateway.problems import (
     problem_of,
 )
 from weft.gateway.routes import OPEN, ROUTES, check_query
+from weft.server.config import GatewayConfig
 from weft.server.http import ABORT
 from weft.server.log_lines import LogLines
 
@@ -44,7 +44,7 @@ STALLED = 60.0  # seconds after which a reader that takes nothing is disconnecte
 KEEP_ALIVE = 15  # seconds between comments in a quiet stream
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
-_EXPOSED = "location, retry-after, weft-attempts, weft-offsets"
+_EXPOSED = "location, retry-after, weft-attempts, weft-offset, weft-offsets"
 _HEADERS = re.compile(r"[A-Za-z0-9, _-]{0,1000}")
 
 AsgiScope = MutableMapping[str, Any]
@@ -73,10 +73,10 @@ class Gateway:
         *,
         hosts: frozenset[str] = LOOPBACK,
         origins: frozenset[str] = frozenset(),
-        runs: Path = Path("runs"),
+        config: GatewayConfig | None = None,
     ) -> None:
         self.pool, self.counts = pool, counts
-        self.runs = runs  # recorded simulations, for the console
+        self.config = config or GatewayConfig()
         self.lines, self._hosts, self._origins = lines, hosts, origins
         self._exact = {(each.method, each.path): each for each in ROUTES if not each.names}
         self._others = [each for each in ROUTES if each.names]

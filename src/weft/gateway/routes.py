@@ -76,8 +76,9 @@ async def publish(call: GatewayCall) -> WholeAnswer:
     kind = call.header(b"content-type")
     events = read_events(kind, call.headers, await call.receive(MOST_BODY), call.schema, ttl)
     try:
+        offset = 0
         if len(events) == 1:
-            await within(call.client.client.publish(events[0], durable=durable == "true"))
+            offset = await within(call.client.client.publish(events[0], durable=durable == "true"))
         elif events:
             await within(call.client.client.publish_many(events, durable=durable == "true"))
     except PublishError as error:
@@ -87,7 +88,7 @@ async def publish(call: GatewayCall) -> WholeAnswer:
         stored = len(events) - len(errors)
         detail = f"the broker refused {len(errors)} of {len(events)} events, and has stored the others"
         raise ProblemError(INVALID, detail, errors=errors[:100], stored=stored) from None
-    return WholeAnswer(202)
+    return WholeAnswer(202, headers={"weft-offset": str(offset)} if offset else {})
 
 
 async def stream_events(call: GatewayCall) -> StreamAnswer:

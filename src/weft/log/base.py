@@ -52,7 +52,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     epoch: int  # of the connection: a newer one fences the older
     pub_epoch: int
     pub_seq: int  # the highest sequence of pub_epoch that is in the log
-    expires: int = NEVER  # UTC microseconds; if negative, the time that it is kept after its connection is lost
+    expires: int = NEVER  # UTC microseconds
 
 
 class SubRow(msgspec.Struct, frozen=True):

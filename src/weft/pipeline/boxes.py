@@ -19,6 +19,7 @@ from weft.index.bound_rows import Ends, boxes_of_bounds, listed
 from weft.index.segment import DEFAULT, TreeShape
 from weft.index.tree import TreeIndex
 from weft.model.schema import Schema
+from weft.pipeline.predicate_settings import environment_predicates
 
 _NAMES = "names.arrow"  # beside a snapshot
 NO_ID = "it has no id"
@@ -52,7 +53,9 @@ class Boxes:
         numbered = pa.types.is_integer(self.ids.type)
         subs = self.ids.to_numpy() if numbered else np.arange(len(self.ids))
         names = {name for name, _ in self.columns.columns}
-        index = TreeIndex(schema, shape=_WIDE if len(names) <= _MOST_NAMES else DEFAULT)
+        index = TreeIndex(
+            schema, predicates=environment_predicates(), shape=_WIDE if len(names) <= _MOST_NAMES else DEFAULT
+        )
         index.add_boxes(subs, self.columns)
         return Matcher(index, None if numbered else self.ids)
 
@@ -89,7 +92,7 @@ def is_numbered(snapshot: Path) -> bool:
 
 def open_matcher(path: Path, trusted: bool) -> Matcher:
     """The index of a snapshot that was verified, with its names; a trusted one was written by this process."""
-    index = TreeIndex.open(path, verify=False, trusted=trusted)
+    index = TreeIndex.open(path, verify=False, trusted=trusted, predicates=environment_predicates())
     return Matcher(index, None if is_numbered(path) else _names(path / _NAMES))
 
 
@@ -120,7 +123,7 @@ class Reading:
         refused: dict[int, str] = dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)), NO_ID)
         if self.filter is not None:
             texts, unread = listed(batch.column(self.filter))
-            columns, wrong = readable(texts, self.schema)
+            columns, wrong = readable(texts, self.schema, environment_predicates())
             refused = wrong | unread | refused
         else:
             columns = boxes_of_bounds(batch, self.bounds or {}, self.schema, refused)

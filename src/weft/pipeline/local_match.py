@@ -46,6 +46,7 @@ from weft.pipeline.match_job import (
 )
 from weft.pipeline.output import Output, write
 from weft.pipeline.packed_boxes import PackedBoxes
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.pipeline.preflight import check_files
 from weft.pipeline.result_folder import ResultFolder
 from weft.pipeline.row_text import json_rows
@@ -444,7 +445,7 @@ def _given(job: MatchJob) -> _Given:
         if job.schema is not None:
             raise PipelineError("a snapshot has its own schema: omit the schema")
         try:
-            index = TreeIndex.open(job.subscriptions)
+            index = TreeIndex.open(job.subscriptions, predicates=environment_predicates())
         except WeftError as error:
             raise PipelineError(str(error)) from error
         return _Given(index.schema, Path(job.subscriptions))

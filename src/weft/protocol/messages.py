@@ -37,7 +37,8 @@ REPORTS = 3  # adds `AskStored`, `Revival`, ranges of any connection, `ReadHisto
 QUESTIONS = 4  # adds `Question`
 MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
 PROFILES = 5  # adds `SubscribeProfiles`, `PublishProfile` and `WithdrawProfile`
-NEWEST = 5  # between clients and brokers
+OFFSETS = 6  # adds `PublishedAt`
+NEWEST = 6  # between clients and brokers
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
 
 
@@ -388,6 +389,14 @@ class Published(Message, frozen=True, tag=33):
     absent: dict[str, int] = {}
 
 
+class PublishedAt(Published, frozen=True, tag=59):
+    """The same, and under which offsets of the log: each pair is a sequence and its offset, and both go on by one up to
+    the next pair. From version 6 on, unless the events were stored before this connection.
+    """
+
+    runs: tuple[tuple[int, int], ...] = ()
+
+
 class Refused(Message, frozen=True, tag=34):
     """An event was not stored. With a sequence above 0 the epoch is over, and no later event of it is stored."""
 
@@ -605,4 +614,6 @@ class ProfilePublished(Message, frozen=True, tag=57):
 ReplyMessage = ProfilePublished | DeadLetters | DeadDone | StatusReport | Explained | History | Answer
 AnswerMessage = Accepted | Complete | Incomplete | Failed | ReplyMessage
 QueueMessage = Deliver | Gap | Dropped | AcksStored | Revival
-BrokerMessage = Welcome | Published | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+BrokerMessage = (
+    Welcome | Published | PublishedAt | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+)

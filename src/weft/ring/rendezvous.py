@@ -21,7 +21,8 @@ How a node lives (`Life` in `weft.ring.keys_in_hand` is the table):
 
 Whatever takes more than one message is a piece of work with a named state (`weft.ring.work`). Each part of the node
 takes the answers of its own work: `keys_in_hand` moves keys, `record_keeper` stores and copies, `visits` delivers,
-`own_interest` places the application's subscriptions and events, `groups` and `group_root` know topic groups.
+`own_interest` places the application's subscriptions and events, `groups`, `group_cells` and `group_root` know topic
+groups.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 TopicNames = str | Collection[str]  # one topic, or several
 _FINISH = 2 * ANSWER  # for which a node that leaves waits for what was begun
 _PROBE = 2 * ANSWER  # between two looks whether a node that is owed events is back
-_AGAIN = 5 * ANSWER  # after which one that is back is reported again
+_AGAIN = 5 * ANSWER  # after which one that is back is reported again, and then after twice as long each time
+_MOST_AGAIN = 4 * _AGAIN
 _PAUSED = ANSWER  # a node that did not run for so long may have been considered dead
 
 
@@ -145,6 +147,7 @@ class RendezvousNode:
         self.own = OwnInterest(chord, table, settings, self.groups, rng)
         self._published = 0
         self._owed: dict[NodeAddress, int] = {}  # nodes that are owed events, and when they were asked or were back
+        self._again: dict[NodeAddress, int] = {}  # until those that are back are reported again
         self._gone: dict[NodeAddress, tuple[int, int]] = {}  # those of them that have left: when to try again
         self._ran_at: int | None = None
         self._leave_by: int | None = None
@@ -216,6 +219,7 @@ class RendezvousNode:
     def owe(self, addresses: Collection[NodeAddress], now: int) -> None:
         """These nodes are owed events: `Returned` follows, perhaps repeatedly, when they answer."""
         self._owed = {address: self._owed.get(address, now) for address in sorted(addresses)}
+        self._again = {address: pause for address, pause in self._again.items() if address in self._owed}
         self._gone = {address: due for address, due in self._gone.items() if address in self._owed}
 
     def reshape(
@@ -365,8 +369,10 @@ class RendezvousNode:
     def _probed(self, work: OwedProbe, part: NodeAddress, answer: WorkAnswer, now: int) -> list[RingEffect]:
         self.work.end(work)
         if not isinstance(answer, RangeIs) or answer.after is None or part not in self._owed:
+            self._again.pop(part, None)
             return []
-        self._owed[part] = now + _AGAIN
+        pause = self._again.get(part, _AGAIN)
+        self._owed[part], self._again[part] = now + pause, min(2 * pause, _MOST_AGAIN)
         return [Returned(part)]
 
     # -- requests of others ----------------------------------------------------------------------------
@@ -421,9 +427,9 @@ class RendezvousNode:
             case RegionRequest():
                 return self._roots.region(message, now, reply)
             case GrantCells():
-                return self.groups.granted(message, now, reply)
+                return self.groups.cells.granted(message, now, reply)
             case GiveCells():
-                return self.groups.given(message, now, reply)
+                return self.groups.cells.given(message, now, reply)
             case Review():
                 return [*reply.done(), *self.groups.review(message, now)]
         raise AssertionError(message)
@@ -432,15 +438,15 @@ class RendezvousNode:
         """What the owner of a key does for others: in a topic group only for cells that are placed there."""
         match message:
             case Store(_, key, records):
-                if self.groups is not None and not all(self.groups.has(r.topic, key, r.cells) for r in records):
+                if self.groups is not None and not all(self.groups.cells.has(r.topic, key, r.cells) for r in records):
                     return reply.done(ok=False)
                 return self.keeper.store(records, now, reply)
             case RemoveRecord(_, slot, stamp, cells):
-                if self.groups is not None and not self.groups.has(slot.topic, slot.key, cells):
+                if self.groups is not None and not self.groups.cells.has(slot.topic, slot.key, cells):
                     return reply.done(ok=False)
                 return self.keeper.remove(slot, stamp, now, reply)
             case Visit(_, key, event, cells):
-                here = self.groups is None or self.groups.has(event.topic, key, cells)
+                here = self.groups is None or self.groups.cells.has(event.topic, key, cells)
                 if not here or self.keys.learning(key, now):
                     return reply.done(ok=False)
                 return self.visits.visit(key, event, now, reply)

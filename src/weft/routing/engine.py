@@ -79,7 +79,17 @@ class TableEngine(ModelHooks[K, H]):
         self._refresh = refresh
         self._jobs = Jobs(work)
         self._sessions = count(1)
-        self.chosen: Mapping[str, Any] = {}  # the options that differ from their defaults
+        self._chosen: Mapping[str, Any] = {}
+        self._fingerprint = ""  # as it was computed last; empty if it has changed since
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """The options that differ from their defaults."""
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, options: Mapping[str, Any]) -> None:
+        self._chosen, self._fingerprint = options, ""
 
     @property
     def assumed(self) -> int:
@@ -330,11 +340,14 @@ class TableEngine(ModelHooks[K, H]):
     @property
     def fingerprint(self) -> str:
         """Model, exactness, schema and what the model's neighbours must agree on."""
+        if self._fingerprint:
+            return self._fingerprint
         schema = None if self.schema is None else self.schema.to_dict()
         agreed = {"model": self.model, "exactness": self.exactness.value, "schema": schema, **self.agreed}
         if self.chosen:
             agreed["options"] = dict(self.chosen)
-        return json.dumps(agreed, sort_keys=True, separators=(",", ":"))
+        self._fingerprint = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
+        return self._fingerprint
 
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour was told."""

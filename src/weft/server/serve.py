@@ -10,6 +10,7 @@ import re
 import secrets
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -31,7 +32,6 @@ from weft.routing.table import Role
 from weft.server.committer import Trimmer
 from weft.server.config import BrokerConfig, http_place
 from weft.server.connection import Dialler
-from weft.server.gateway_process import watched_gateway
 from weft.server.initial_load import InitialTable, check_rows, is_loaded, load, routing_table
 from weft.server.log_lines import LogLines
 from weft.server.metrics import http_server
@@ -43,7 +43,14 @@ from weft.server.workers import WorkerPlace, check_count, home_of, run_pool
 if TYPE_CHECKING:
     from weft.server.ring_config import RingConfig
 
+_GATEWAY = "from weft.console.process import run_child; run_child()"  # a process of its own: not imported here
+_AGAIN, _LONGEST = 0.5, 30.0  # seconds after which it is started again; twice as long after each failed start
+_PATIENCE = 5.0  # seconds that it has to stop
 _SWITCH = 0.0001  # seconds after which the committing thread may run; Python's default is 5 ms
+
+
+_RING = "ring"  # the neighbour by which a broker of a ring reaches the others
+_NO_PROFILES = "brokers on a ring have no profiles, because nothing there travels in order; use a network of links"
 
 
 @asynccontextmanager
@@ -78,6 +85,7 @@ async def start(
             advertised=config.advertised,
             predicates=predicates,
             executor=builder,
+            no_profiles=_NO_PROFILES if _RING in config.links else "",
         )
         _load(core, log, stored, config, lines, place)
         options = NodeOptions(config.name, config.connections.backlog, most, config.connections.drain_timeout / 1e6)
@@ -126,7 +134,7 @@ async def _http(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> Asyn
             host, port = await doors.enter_async_context(http_server(node, *http_place(config.http)))
             lines.info("http", address=f"http://{host}:{port}")
         if config.gateway.listen:
-            await doors.enter_async_context(watched_gateway(node, config, lines))
+            await doors.enter_async_context(_gateway(node, config, lines))
         yield
 
 
@@ -292,3 +300,51 @@ def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
     data = None if config.memory else config.data
     predicates = filter_predicates(config.predicates, config.taxonomy)
     serve(alone, around=lambda node: RingService(node, replace(ring, data=data, predicates=predicates)))
+
+
+# -- the HTTP gateway beside a broker ------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _gateway(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> AsyncIterator[None]:
+    """Keep an HTTP gateway running until the block ends: a client over a Unix socket in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        address = await node.listen(Address("weft+unix", "", 0, f"{folder}/broker"))
+        given = pickle.dumps((config, str(address)))
+        keeping = asyncio.create_task(_keep_gateway(given, lines), name="weft-gateway")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def _keep_gateway(given: bytes, lines: LogLines) -> None:
+    failures = 0
+    while True:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _GATEWAY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(given)  # and not closed: a gateway whose broker is gone ends
+            ready = await process.stdout.readline() == b"ready\n"
+            code = await process.wait()
+        finally:
+            await _stop_gateway(process)
+        lines.error("gateway ended", code=code)
+        failures = 0 if ready else failures + 1
+        await asyncio.sleep(min(_AGAIN * 2**failures, _LONGEST))
+
+
+async def _stop_gateway(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()

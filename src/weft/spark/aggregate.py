@@ -20,6 +20,7 @@ from weft.algebra.filter_texts import readable
 from weft.errors import PipelineError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.routing.dls.space import LabelSpace
 from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
@@ -201,7 +202,7 @@ def _sample(given: DataFrame, total: int, schema: Schema | None, seed: int) -> B
     if total > _SAMPLE:
         some = some.sample(fraction=_SAMPLE / total, seed=seed)
     texts = texts_of(some.limit(2 * _SAMPLE).toArrow())
-    return readable(texts, schema).columns
+    return readable(texts, schema, environment_predicates()).columns
 
 
 def _told(rows: DataFrame, model: AggregationModel, space: AggregationSpace, chunk: int) -> DataFrame:

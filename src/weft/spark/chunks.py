@@ -24,6 +24,7 @@ from weft.kernels.arrays import Ints
 from weft.merging.bulk_mergers import merge_all
 from weft.model.schema import Schema
 from weft.order.minimal_cover import NOTHING, forms_of, minimal_cover
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.routing.negative.joint_cover import range_cover, subsumption
 from weft.space.cell_space import CellSpace, boxes_of
 from weft.space.content import ContentSpace
@@ -110,7 +111,7 @@ class Reduce:
         try:
             return pa.concat_tables([self(fine), errors])
         except FilterError:
-            reasons = readable(texts_of(fine), self.schema).refused
+            reasons = readable(texts_of(fine), self.schema, environment_predicates()).refused
         bad = np.array(list(reasons), np.int64)
         more = _failed(fine.take(bad), list(reasons.values()))
         rest = fine.take(np.delete(np.arange(len(fine)), bad))
@@ -121,7 +122,7 @@ class Reduce:
     def __call__(self, rows: pa.Table) -> pa.Table:
         """A chunk of rows that are active, reduced."""
         texts = texts_of(rows)
-        columns = columns_of_texts(texts, self.schema)
+        columns = columns_of_texts(texts, self.schema, environment_predicates())
         places = pa.array(self.placement.keys(columns, len(texts), self.middle))
         rows = rows.set_column(rows.schema.get_field_index("place"), "place", places)
         match self.step:
@@ -213,7 +214,7 @@ def texts_of(rows: pa.Table) -> list[str]:
 
 def items_of(space: CellSpace, rows: pa.Table) -> pa.Table:
     """The items that a chunk's filters have together, and how many filters have each if they can be counted."""
-    columns = columns_of_texts(texts_of(rows))
+    columns = columns_of_texts(texts_of(rows), None, environment_predicates())
     items = space.items(boxes_of(space, columns), columns.owners)
     if not space.countable:
         return _in_columns(space, space.united(items))
@@ -232,7 +233,7 @@ def _in_columns(space: CellSpace, items: Ints) -> pa.Table:
 
 def admitted(events: Sequence[AnyEvent], rows: pa.Table) -> pa.Table:
     """Which of some events a chunk's filters admit, by their number."""
-    index = TreeIndex()
+    index = TreeIndex(predicates=environment_predicates())
     index.add_texts(range(len(rows)), texts_of(rows))
     return pa.table({"event": np.flatnonzero(index.any_batch(list(events)))})
 

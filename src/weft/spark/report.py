@@ -28,6 +28,7 @@ from weft.pipeline.match_job import (
     file_notes,
 )
 from weft.pipeline.output import Output
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.pipeline.subscription_rows import lint_notes
 from weft.spark.events import quoted
 from weft.spark.files import check_free, doubtful_texts, read_frame, write_frame
@@ -115,7 +116,9 @@ def _subscriptions(spark: SparkSession, job: MatchJob) -> tuple[Subscriptions | 
         return read_subscriptions(spark, job.subscriptions, job.schema, id=job.id, filter=job.filter), job.schema
     if job.schema is not None:
         raise PipelineError("a snapshot has its own schema: omit the schema")
-    return job.subscriptions, TreeIndex.open(job.subscriptions, verify=False).schema
+    return job.subscriptions, TreeIndex.open(
+        job.subscriptions, verify=False, predicates=environment_predicates()
+    ).schema
 
 
 def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataFrame, Observation, LeftOut]:
@@ -173,7 +176,9 @@ def _lint(ready: Prepared, events: DataFrame, job: MatchJob) -> list[str]:
 def _size(ready: Prepared, errors: dict[str, int]) -> int:
     """How many subscriptions were matched with."""
     if ready.shipped is not None:
-        return len(TreeIndex.open(ready.shipped.path, verify=False))  # the driver's own: it may be no executor
+        return len(
+            TreeIndex.open(ready.shipped.path, verify=False, predicates=environment_predicates())
+        )  # the driver's own: it may be no executor
     assert ready.given is not None
     rows = ready.given.frame.count() if ready.census is None else ready.census.rows
     return rows - errors["subscription"]

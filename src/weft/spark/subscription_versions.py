@@ -21,6 +21,7 @@ from weft.index.tree import TreeIndex
 from weft.log.data_directory import sync_directory
 from weft.model.schema import Schema
 from weft.pipeline.boxes import Boxes
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.spark.stream_journal import StreamJournal, VersionRow
 from weft.spark.subscription_changes import IdNames, Numbers, SubscriptionChanges
 from weft.spark.version_matcher import INDEX, NAMES, VersionFiles, read_names, write_names
@@ -76,7 +77,7 @@ class SubscriptionVersions:
     def begin(self, boxes: Boxes | None) -> None:
         """Make version 0, of the subscriptions that a stream begins with."""
         boxes = boxes or Boxes.none(self.numbered)
-        index = TreeIndex(self._schema)
+        index = TreeIndex(self._schema, predicates=environment_predicates())
         numbers = boxes.ids.to_numpy() if self.numbered else np.arange(len(boxes))
         index.add_boxes(numbers, boxes.columns)
         self._write_base(0, index, None if self.numbered else IdNames(numbers, boxes.ids))
@@ -159,7 +160,7 @@ class SubscriptionVersions:
         """The newest version, from a base and its changes."""
         files = self.files(self.newest)
         folder = Path(files.folder)
-        index = TreeIndex.open(folder / INDEX, verify=False)
+        index = TreeIndex.open(folder / INDEX, verify=False, predicates=environment_predicates())
         known = read_names(folder / NAMES)
         names = None if known is None else dict(zip(known.numbers.tolist(), known.names.to_pylist(), strict=True))
         for version in files.changes:
@@ -197,7 +198,7 @@ class SubscriptionVersions:
         base = self._bases[-1]
         folder = self._folder / str(base)
         names = read_names(folder / NAMES)
-        index = TreeIndex.open(folder / INDEX, verify=False)
+        index = TreeIndex.open(folder / INDEX, verify=False, predicates=environment_predicates())
         self._recent: dict[Any, int | None] = {}
         self._base_size = self._size = len(index)
         self._base_ids: Numbers = np.array(index.subscriptions() if names is None else [], np.int64)

@@ -30,6 +30,7 @@ from weft.pipeline.attributes import CORRUPT, UNREADABLE
 from weft.pipeline.boxes import Boxes, Reading
 from weft.pipeline.match_job import FILTER, ID
 from weft.pipeline.packed_boxes import PackedBoxes
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.pipeline.subscription_rows import DUPLICATE, as_texts, read_pieces, repeated_ids
 from weft.spark.events import as_json, check_columns, decodable, quoted
 from weft.spark.local_tables import read_local
@@ -167,7 +168,7 @@ class Subscriptions:
         for row in rows:
             try:
                 if row[ID] is not None and row[FILTER] is not None:
-                    found.append((row[ID], parse(plain_text(row[FILTER]))))
+                    found.append((row[ID], parse(plain_text(row[FILTER]), environment_predicates())))
             except FilterError:
                 continue  # `errors` has it
         return found
@@ -194,7 +195,7 @@ def subscriptions(
     if isinstance(source, Subscriptions):
         return source
     if isinstance(source, str | Path):
-        TreeIndex.open(source)
+        TreeIndex.open(source, predicates=environment_predicates())
         if schema is not None:
             raise PipelineError("a snapshot has its own schema: omit the schema")
         return Path(source)

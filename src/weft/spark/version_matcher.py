@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from weft.index.base import Matches
 from weft.index.tree import TreeIndex
+from weft.pipeline.predicate_settings import environment_predicates
 from weft.spark.subscription_changes import IdNames, Numbers, SubscriptionChanges
 
 INDEX, NAMES = "index", "names.arrow"
@@ -54,9 +55,11 @@ class VersionMatcher:
     def __init__(self, files: VersionFiles) -> None:
         self.files = files
         folder = Path(files.folder)
-        self._base = TreeIndex.open(folder / INDEX, verify=False)  # the driver wrote it
+        self._base = TreeIndex.open(
+            folder / INDEX, verify=False, predicates=environment_predicates()
+        )  # the driver wrote it
         self._names = read_names(folder / NAMES)
-        self._added = TreeIndex(self._base.schema)
+        self._added = TreeIndex(self._base.schema, predicates=environment_predicates())
         self._added_names: dict[int, str] = {}
         self._late = IdNames.of(())  # the same
         self._gone: set[int] = set()  # of the base

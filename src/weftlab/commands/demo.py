@@ -60,3 +60,5 @@ def demo(
         from weftlab.demo.tour import stay
 
         stay(shown)
+    else:
+        shown.print("`weft demo --console` starts a broker with its web console and these events, and stays up.")

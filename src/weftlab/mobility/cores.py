@@ -370,7 +370,7 @@ class CoreWorld(ScriptedWorld):
             move = decode_move(message.body)
             if not isinstance(move, MoveMessage):
                 return None, ""
-            phase, kind, group = _MOVES[type(move)]
+            phase, kind, group = _described(type(move))
             handover = self._handover(move)
             if isinstance(move, MoveEnd) and not handover.client.spec.publishes:
                 group = ""
@@ -436,6 +436,12 @@ class CoreWorld(ScriptedWorld):
             "add": dict(zip(map(int, message.ids), texts, strict=True)),
         }
         self.saw("learn", **facts)
+
+
+def _described(kind: type[MoveMessage]) -> tuple[Phase, str, str]:
+    """What a message about a move is; others than the usual ones have their own names."""
+    known = next((_MOVES[each] for each in kind.__mro__ if each in _MOVES), None)
+    return known or (Phase.SYNCHRONISE, kind.__name__.removeprefix("Move").lower(), "")
 
 
 def _address(at: int) -> Address:

@@ -3,6 +3,7 @@ import {api, busy, go, html, onLogOut, query, render, short, useAddress, useConn
 import {Empty, Trouble} from "./parts.js";
 
 const loaded = new Map(); // name -> component
+const decoded = part => { try { return decodeURIComponent(part); } catch { return part; } };
 
 function LogIn({done, reason}) {
   const [token, set] = useState(""), [error, fail] = useState(reason), box = useRef();
@@ -79,7 +80,7 @@ function App() {
       <button class="ask" onClick=${() => ask(true)}>Go to\u2026 <kbd>Ctrl K</kbd></button><span class="who">${who.principal ? html`${short(who.principal, 40)} <button onClick=${out}>Log out</button>` : html`<span class="dim">no log-in needed</span>`}</span></header>
     <${Lost}/>
     <nav id="nav" class=${menu ? "open" : ""} aria-label="Pages">${groups.map(g => html`<h2>${g}</h2><ul>${who.pages.filter(p => p.group === g).map(p => html`<li><${Link} to=${p.name === "overview" ? "/" : "/" + p.name} aria-current=${page?.name === p.name ? "page" : undefined} title=${p.about}>${p.title}<//></li>`)}</ul>`)}</nav>
-    <main id="main" tabindex="-1">${page ? html`<${Page} key=${page.name} name=${page.name} rest=${rest.map(decodeURIComponent)}/>` : html`<h1>Not here</h1><${Empty} title="There is no such page">Choose one on the left, or press Ctrl K.<//>`}</main>
+    <main id="main" tabindex="-1">${page ? html`<${Page} key=${page.name} name=${page.name} rest=${rest.map(decoded)}/>` : html`<h1>Not here</h1><${Empty} title="There is no such page">Choose one on the left, or press Ctrl K.<//>`}</main>
     ${asking && html`<${CommandBox} pages=${who.pages} close=${() => ask(false)}/>`}`;
 }
 render(html`<${App}/>`, document.getElementById("app"));

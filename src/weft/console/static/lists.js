@@ -35,7 +35,7 @@ export const subscriptionColumns = [
 export const named = name => name || "this broker";
 /** Columns of tables of brokers, and of links. */
 export const brokerColumns = [
-  {label: "Broker", value: b => named(b.name), show: b => html`<${Link} to=${"/brokers/" + (segment(b.name) || "%20")}>${shown(named(b.name))}<//>`},
+  {label: "Broker", value: b => named(b.name), show: b => html`<${Link} to=${"/brokers/" + segment(b.name)}>${shown(named(b.name))}<//>`},
   {label: "State", value: b => b.problem || "answers", show: b => html`<${State} kind=${b.problem ? "bad" : "good"}>${shown(b.problem || "answers")}<//>`},
   {label: "Subscriptions", key: "subscriptions", number: true}, {label: "Sessions", key: "sessions", number: true}, {label: "Connections", key: "connections", number: true}, {label: "Events stored", key: "stored", number: true},
   {label: "Stored per second", key: "rate", number: true, show: b => rate(b.rate)}, {label: "Model", key: "model"},

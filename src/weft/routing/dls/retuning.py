@@ -156,6 +156,15 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         self._notes = Notes()  # of the update being processed
 
     @property
+    def sides(self) -> LabelSides:
+        """The label spaces: the one in use and, during a re-tuning, the next one."""
+        return self._sides
+
+    @sides.setter
+    def sides(self, sides: LabelSides) -> None:
+        self._sides, self._fingerprint = sides, ""
+
+    @property
     def space(self) -> LabelSpace:
         """The label space in use; the old one during a re-tuning."""
         return self.sides.space

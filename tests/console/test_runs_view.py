@@ -85,6 +85,7 @@ def test_two_runs_are_at_the_same_time(folder: Path) -> None:
         both = compare_view(str(folder), RunRequest("weft", step=step), "acyclic")
         at = recordings["weft"][step - 1].at
         assert both["one"]["at"] == at
+        assert both["one"]["figures"]["brokers updated"] <= both["one"]["figures"]["updated at most"]
         assert both["other"]["step"] == sum(each.at <= at for each in recordings["acyclic"])
 
 

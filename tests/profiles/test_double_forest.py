@@ -22,7 +22,7 @@ from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.order import Relation
 from weft.profiles.double_forest import DoubleForest
-from weft.profiles.pairs import BitPairs
+from weft.profiles.pairs import SparsePairs
 from weft.profiles.two_sets import TwoSets
 
 BOTH = pytest.mark.parametrize("meeting", Meeting)
@@ -514,6 +514,6 @@ def test_overlap_is_not_compact() -> None:
         build("ranges", Meeting.OVERLAP, compact=True)
 
 
-def test_room_comes_in_bytes() -> None:
-    with pytest.raises(OptionError, match="multiple of 8"):
-        BitPairs(room=12)
+def test_room_is_positive() -> None:
+    with pytest.raises(OptionError, match="positive"):
+        SparsePairs(room=0)

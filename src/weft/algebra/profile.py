@@ -5,6 +5,7 @@ subscription by covering or by overlap, as the subscription requires.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 
 from weft.algebra.box import NormalForm
@@ -24,28 +25,35 @@ class Meeting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A region with an identity and a time span in seconds; without a duration it lasts until it is removed.
+    """A region with an identity, a version and a time span in microseconds; without a duration it lasts until it is
+    removed. A duration may also be a timedelta. A higher version replaces a lower one.
 
-    >>> storm = Profile("storms", "7", "lat BETWEEN 40 AND 45 AND wind >= 30", start=0.0, duration=600.0)
+    >>> storm = Profile("storms", "7", "lat BETWEEN 40 AND 45 AND wind >= 30", start=0, duration=timedelta(minutes=10))
     >>> storm.meets("wind > 20", Meeting.COVERING), storm.meets("lat > 44", Meeting.COVERING)
     (True, False)
-    >>> storm.meets("lat > 44", Meeting.OVERLAP), storm.lasts_at(600.0)
+    >>> storm.meets("lat > 44", Meeting.OVERLAP), storm.lasts_at(600_000_000)
     (True, False)
     """
 
     source: str
     id: str
     region: AnyFilter
-    start: float = 0.0
-    duration: float | None = None
+    start: int = 0
+    duration: int | timedelta | None = None
     schema: Schema | None = None
+    version: int = 1
     form: NormalForm = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.source or not self.id:
             raise EventError("a profile needs a source and an id")
-        if self.duration is not None and not self.duration > 0:
-            raise EventError("a profile's duration must be more than 0 seconds")
+        if isinstance(self.duration, timedelta):
+            object.__setattr__(self, "duration", self.duration // timedelta(microseconds=1))
+        for what, value in (("start", self.start), ("duration", self.duration or 1), ("version", self.version)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise EventError(f"a profile's {what} is an integer, in microseconds if it is a time, not {value!r}")
+        if self.duration is not None and not self.duration > 0:  # type: ignore[operator]
+            raise EventError("a profile's duration must be more than 0 microseconds")
         object.__setattr__(self, "region", as_filter(self.region))
         object.__setattr__(self, "form", normalize(self.region, self.schema))
 
@@ -59,19 +67,19 @@ class Profile:
         return self.source, self.id
 
     @property
-    def end(self) -> float | None:
+    def end(self) -> int | None:
         """When it expires; None if it does not. Cost: O(1).
 
-        >>> Profile("storms", "7", "wind >= 30", start=60.0, duration=600.0).end
-        660.0
+        >>> Profile("storms", "7", "wind >= 30", start=60, duration=600).end
+        660
         """
-        return None if self.duration is None else self.start + self.duration
+        return None if self.duration is None else self.start + self.duration  # type: ignore[operator]
 
-    def lasts_at(self, now: float) -> bool:
+    def lasts_at(self, now: int) -> bool:
         """Whether it has started and not expired. Cost: O(1).
 
-        >>> storm = Profile("storms", "7", "wind >= 30", start=60.0, duration=600.0)
-        >>> storm.lasts_at(0.0), storm.lasts_at(60.0), storm.lasts_at(660.0)
+        >>> storm = Profile("storms", "7", "wind >= 30", start=60, duration=600)
+        >>> storm.lasts_at(0), storm.lasts_at(60), storm.lasts_at(660)
         (False, True, False)
         """
         return self.start <= now and (self.end is None or now < self.end)

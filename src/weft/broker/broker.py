@@ -197,7 +197,7 @@ class Core:
         revocation.changed = moves.departures.changed
         moves.departures.has_profiles = homes.concerns
         links.linked, links.bounced = moves.linked, moves.bounced
-        operations = Operations(parts, links, clients, subscribing, revocation)
+        operations = Operations(parts, links, clients, subscribing, revocation, notices)
         questions = Questions(parts, ingest, links, history, explainer, operations, notices)
         # turns
         asked, answers = (clients, subscribing, adverts, failed), (explainer, questions, history)
@@ -453,7 +453,9 @@ class Core:
         return self._finish(now)
 
     def retune(self, space: LabelSpace, now: Now) -> list[Effect]:
-        """Give the whole network another label space, from one broker. Raises LocalProtocolError if it has none."""
+        """Give the whole network another label space, from one broker at a time. Raises LocalProtocolError if it has
+        none.
+        """
         self._begin(now)
         self._ingest.match(now)
         self._links.retune(space)
@@ -592,10 +594,19 @@ class Core:
             len(found),
             tuple(nlargest(queues, found, key=lambda each: (each.behind, each.open))),
             len(journal.groups),
-            {**self.counts, **self._moves.figures, **assumed, **suppressed},
+            {**self.counts, **self._moves.figures, **self._profile_figures(), **assumed, **suppressed},
             self.driver(),
             dict(engine.chosen),
         )
+
+    def _profile_figures(self) -> dict[str, int]:
+        """How many profiles and queries there are, unless there are none."""
+        figures = {
+            "profiles published here": len(self._homes),
+            "profiles living": len(self._notices.living),
+            "queries for profiles": len(self._notices.queries),
+        }
+        return {name: value for name, value in figures.items() if value}
 
     def _durable_status(self, queue: Queue) -> QueueStatus:
         owner = None if queue.session is None else self._sessions.by_id.get(queue.session)

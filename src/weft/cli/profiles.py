@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import uuid4
 
@@ -10,11 +12,12 @@ import typer
 from weft.cli.arguments import read_age
 from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
 from weft.cli.questions import At
-from weft.cli.shell import AsJson, Commands, console, emit, say
+from weft.cli.shell import AsJson, Commands, FilterFileName, Overwrite, check_outputs, console, emit, say
 
 if TYPE_CHECKING:
     from weft.client.events import SyncReceivedEvent
     from weft.client.sync import SyncClient
+    from weft.profiles.directory import Directory
     from weft.protocol.questions import ProfileFacts
 
 profiles = typer.Typer(cls=Commands, no_args_is_help=True)
@@ -22,6 +25,9 @@ profiles = typer.Typer(cls=Commands, no_args_is_help=True)
 PUBLISHER = "weft-pub"  # the session of profiles that the command line publishes without --name
 _MOST = 1_000  # rows that are shown unless more are asked for
 
+Meets = Annotated[
+    str, typer.Option("--meeting", metavar="covering|overlap", help="How much of a profile the filter must match.")
+]
 PublisherName = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the publisher.")]
 
 
@@ -43,6 +49,10 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
         str, typer.Argument(metavar="[NAME]", help="Show only those of this publisher.", show_default=False)
     ] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = _MOST,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Also write them to a file, for tree and merge.")
+    ] = None,
+    overwrite: Overwrite = False,
     at: At = "",
     brokers: BrokerArguments = None,
     token_file: TokenFile = None,
@@ -61,9 +71,12 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     from itertools import islice
 
+    check_outputs(overwrite, save)
     with client_of(brokers, token_file, authority, certificate) as client:
         rows = [*islice(client.profiles(session, broker=at), limit + 1)]
     more, rows = len(rows) > limit, rows[:limit]
+    if save is not None:
+        _directory(rows).save(save)
     if as_json:
         emit({"profiles": [_facts(each) for each in rows], "more": more})
         return
@@ -81,6 +94,115 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
     console().print(table)
     if more:
         say(f"there are more; --limit {2 * limit} shows them", stderr=True)
+
+
+@profiles.command()
+def preload(  # noqa: PLR0913, PLR0917 - a command has its options
+    file: FilterFileName,
+    meeting: Meets = "overlap",
+    at: At = "",
+    brokers: BrokerArguments = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a broker compare the filters that subscriptions are expected to have with its profiles, before they come.
+
+    Such a subscription costs no comparison when it comes. It needs the right `operate`, and lasts until the broker
+    stops.
+
+    \b
+    Example:
+      $ weft profiles preload routes.txt
+    """
+    from weft.cli.filter_files import read_filter_texts
+
+    given = [text for _, text in read_filter_texts(file, sys.stdin.buffer.read)]
+    with client_of(brokers, token_file, authority, certificate) as client:
+        done = client.preload_profiles(given, _meeting(meeting), broker=at)
+    if as_json:
+        emit({"preloaded": done})
+    else:
+        say(f"{done:,} filters are preloaded")
+
+
+@profiles.command()
+def tree(  # noqa: PLR0913, PLR0917 - a command has its options
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A saved list; without it, a broker is asked.", show_default=False),
+    ] = None,
+    at: At = "",
+    brokers: BrokerArguments = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show living profiles as a taxonomy: a region stands below one that covers it.
+
+    \b
+    Example:
+      $ weft profiles tree
+      $ weft profiles tree profiles.jsonl
+    """
+    from weft.algebra.profile import Meeting
+    from weft.profiles.directory import Directory
+
+    if file is None:
+        with client_of(brokers, token_file, authority, certificate) as client:
+            directory = _directory([*client.profiles(broker=at)])
+    else:
+        directory = Directory.load(file, partition="")
+    side = directory.forest(Meeting.COVERING).profiles
+    if as_json:
+        emit({"profiles": side.taxonomy()})
+    else:
+        say(side.outline() or "there are no profiles")
+
+
+@profiles.command()
+def merge(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Lists saved with `weft profiles list --save`.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the merged list.")],
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge saved lists of profiles. An id that means two different things is an error.
+
+    \b
+    Example:
+      $ weft profiles merge north.jsonl south.jsonl --out both.jsonl
+    """
+    from weft.profiles.directory import Directory
+
+    check_outputs(overwrite, out)
+    merged = Directory.load(files[0])
+    for file in files[1:]:
+        other = Directory.load(file)
+        merged.expire(max(merged.clock, other.clock))
+        merged.merge(other)
+    merged.save(out)
+    if as_json:
+        emit({"profiles": len(merged), "out": str(out)})
+    else:
+        say(f"{len(merged):,} profiles written to {out}")
+
+
+def _directory(rows: list[ProfileFacts]) -> Directory:
+    """The profiles of a list, in a directory of their own."""
+    from weft.algebra.profile import Profile
+    from weft.language.text import parse
+    from weft.profiles.directory import Directory
+
+    directory = Directory(partition="")
+    for each in rows:
+        region, ends = parse(each.region), max(1, each.expires)
+        directory.add_profile(Profile(each.source, each.id, region, 0, ends, version=each.version))
+    return directory
 
 
 @profiles.command()
@@ -113,9 +235,7 @@ def withdraw(  # noqa: PLR0913, PLR0917 - a command has its options
 @profiles.command()
 def watch(  # noqa: PLR0913, PLR0917 - a command has its options
     wanted: Annotated[str, typer.Argument(metavar="FILTER", help="The area to watch.", show_default=False)],
-    meeting: Annotated[
-        str, typer.Option("--meeting", metavar="covering|overlap", help="How much of a profile the filter must match.")
-    ] = "overlap",
+    meeting: Meets = "overlap",
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Go on where the last watch of this name has stopped.")
     ] = "",
@@ -139,13 +259,7 @@ def watch(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft profiles watch "lat BETWEEN 44 AND 46"
       $ weft profiles watch "lat > 40 AND lon < 10" --meeting covering --json
     """
-    how: Literal["covering", "overlap"]
-    if meeting == "covering":
-        how = "covering"
-    elif meeting == "overlap":
-        how = "overlap"
-    else:
-        raise typer.BadParameter(f"--meeting is covering or overlap, not {meeting!r}")
+    how = _meeting(meeting)
     from weft.cli.terminal import json_text
 
     seen = 0
@@ -163,6 +277,14 @@ def watch(  # noqa: PLR0913, PLR0917 - a command has its options
             if notice is not None:
                 seen += 1
                 typer.echo(json_text(_notice(event)) if as_json else _line(event))
+
+
+def _meeting(text: str) -> Literal["covering", "overlap"]:
+    if text == "covering":
+        return "covering"
+    if text == "overlap":
+        return "overlap"
+    raise typer.BadParameter(f"--meeting is covering or overlap, not {text!r}")
 
 
 def _notice(event: SyncReceivedEvent) -> dict[str, Any]:

@@ -150,6 +150,9 @@ def _facts(status: BrokerStatus, speed: dict[str, float]) -> Table:
         "subscriptions": f"{status.subscriptions:,} in {status.queues:,} queues; routing model {_model(status)}",
         "unsent": f"{driver['bytes unsent']:,} bytes",
     }
+    living, queries = (status.counts.get(name, 0) for name in ("profiles living", "queries for profiles"))
+    if living or queries:
+        facts["profiles"] = f"{living:,} living, {queries:,} subscriptions to them"
     facts |= {name: f"{value:,.1f}" for name, value in speed.items()}
     return _pairs("broker", facts)
 

@@ -84,6 +84,7 @@ from weft.protocol.questions import (
     OperationDone,
     OrderNode,
     OverlayList,
+    PreloadQueries,
     ProfileFacts,
     Retune,
     RulesReport,
@@ -464,6 +465,28 @@ class Client:
         [('station', 'storm')]
         """
         return listed(self._ask, AskProfiles(session), broker)
+
+    async def preload_profiles(
+        self, filters: Iterable[AnyFilter], meeting: Literal["covering", "overlap"] = "overlap", *, broker: str = ""
+    ) -> int:
+        """Have a broker compare filters that are expected of subscriptions to profiles, before they come.
+
+        Such a subscription costs no comparison when it comes; a wrong guess costs its look-up only (thesis 7.1). It
+        needs the right `operate`. Returns how many there were. Raises FilterError, AccessError or RequestError.
+
+        Cost: one round trip for each 64 filters.
+
+        >>> from weft.testing import broker
+        >>> async def main():
+        ...     async with broker() as local, local.connect() as client:
+        ...         return await client.preload_profiles(["lat > 40", "lat > 50"])
+        >>> asyncio.run(main())
+        2
+        """
+        texts = [filter_text(each) for each in filters]
+        for start in range(0, len(texts), 64):
+            await self.ask(PreloadQueries(tuple(texts[start : start + 64]), meeting), broker=broker)
+        return len(texts)
 
     # -- subscriptions ---------------------------------------------------------------------------------------
 

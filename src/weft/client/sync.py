@@ -196,6 +196,7 @@ class SyncClient(_Blocking[Client]):
     unadvertise = _blocking(Client.unadvertise)
     publish_profile = _blocking(Client.publish_profile)
     withdraw_profile = _blocking(Client.withdraw_profile)
+    preload_profiles = _blocking(Client.preload_profiles)
 
     @_documented(Client.subscribe)
     def subscribe(  # noqa: PLR0913 - the options of a subscription

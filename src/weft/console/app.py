@@ -86,7 +86,7 @@ class Console:
         self._gateway = gateway
         self._logins = Logins(gateway.pool)
         self._live = LiveHub({name: source for page in PAGES for name, source in page.topics.items()})
-        self._services = ConsoleServices(Worker(), self._live, self._logins, SampleStore(), gateway.runs)
+        self._services = ConsoleServices(Worker(), self._live, self._logins, SampleStore(), gateway.config)
         self._live.services = self._services
         own = (LOG_IN, get("/session", self._session), post("/session/end", self._log_out))
         every = [*own, *(route for page in PAGES for route in page.routes)]

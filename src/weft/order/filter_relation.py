@@ -113,7 +113,7 @@ class FilterRelation(Relation[Region]):
 
     def kind(self, made: Boxed) -> Hashable | None:
         """The event type that the filter requires, if it requires one: `type = 'A'`."""
-        kinds = {_only_type(box) for box in made.form.boxes}
+        kinds = {only_value(box, TYPE) for box in made.form.boxes}
         return kinds.pop() if len(kinds) == 1 else None
 
     def places(self) -> NodePlaces[Region]:
@@ -311,8 +311,9 @@ def _covers(wide: Boxed, narrow: Boxed) -> bool:
     return covers(wide.form, narrow.form, wide.form.schema)
 
 
-def _only_type(box: Box) -> str | None:
-    values = box.sets.get(TYPE)
+def only_value(box: Box, attribute: str) -> str | None:
+    """The string that an attribute must have in a box; None if it may have another value, or none."""
+    values = box.sets.get(attribute)
     if values is None or values.absent or values.numbers or values.bools or values.timestamps:
         return None
     return only_string(values.strings)

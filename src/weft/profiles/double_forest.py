@@ -28,7 +28,7 @@ from weft.model.schema import Schema
 from weft.order.filter_relation import FilterRelation
 from weft.order.node import Node
 from weft.order.relation import Relation
-from weft.profiles.pairs import PROFILES, QUERIES, BitPairs, Flags, ProfilePairs, TopPairs, slots_of
+from weft.profiles.pairs import PROFILES, QUERIES, Flags, ProfilePairs, SparsePairs, TopPairs, slots_of
 from weft.profiles.profile_forest import PLACEHOLDER, Asks, Follow, ProfileKey, Side, identities
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class DoubleForest(Generic[T]):
         if compact:
             self._pairs = self.profiles.tops = TopPairs(self.profiles, room)
         else:
-            self._pairs = BitPairs(room)
+            self._pairs = SparsePairs(room)
         self._few = few
         self._sparse = sparse
 
@@ -153,11 +153,11 @@ class DoubleForest(Generic[T]):
     # -- queries --------------------------------------------------------------------------------------
 
     def queries_of(self, profile: ProfileKey) -> set[ProfileKey]:
-        """The queries that a profile matches; empty if it is missing. Cost: O(queries / 8 + answer)."""
+        """The queries that a profile matches; empty if it is missing. Cost: O(answer)."""
         return self._answer(PROFILES, profile)
 
     def profiles_of(self, query: ProfileKey) -> set[ProfileKey]:
-        """The profiles that match a query; empty if it is missing. Cost: O(profiles / 8 + answer)."""
+        """The profiles that match a query; empty if it is missing. Cost: O(answer)."""
         return self._answer(QUERIES, query)
 
     def pairs(self) -> set[tuple[ProfileKey, ProfileKey]]:
@@ -226,7 +226,7 @@ class DoubleForest(Generic[T]):
         node = forest.held.get(identity)
         if node is None:
             return set()
-        nodes = (other.nodes[slot] for slot in slots_of(self._pairs.matched(side, forest.slots[node])))
+        nodes = (other.nodes[slot] for slot in self._pairs.partners(side, forest.slots[node]))
         return {one for node in nodes if node is not None for one in identities(node)}
 
     def _result(self, side: int, node: Node[T]) -> Flags:

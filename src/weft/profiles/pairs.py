@@ -1,8 +1,8 @@
 """Pairs of profiles and queries that match, by profile and by query (thesis 6.1: M_PQ and M_QP). Both directions agree.
 
-Each side numbers its nodes by slots. `BitPairs` stores a bit for every two slots, in both directions: 25 MB for ten
-thousand by ten thousand, regardless of the number of pairs. `TopPairs`, for covering, stores a pair in sets only if the
-profile's parent is not paired with the same query, and derives the rest from the forest. It is small where taxonomies
+Each side numbers its nodes by slots. `SparsePairs` stores each pair in sets, in both directions. `TopPairs`, for
+covering, stores a pair only if the profile's parent is not paired with the same query, and derives the rest from the
+forest. It is small where taxonomies
 are deep; random boxes make shallow ones, which save little.
 """
 
@@ -48,6 +48,9 @@ class ProfilePairs(Protocol):
     def joined(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What any of the slots, at least one, is paired with."""
 
+    def partners(self, side: int, slot: PairSlot) -> list[PairSlot]:
+        """The same as `matched`, as slots."""
+
     def put(self, side: int, slot: PairSlot, matched: Flags) -> None:
         """Set the pairs of a slot that has none yet."""
 
@@ -55,49 +58,66 @@ class ProfilePairs(Protocol):
         """Remove all pairs of a slot."""
 
 
-class BitPairs:
-    """A bit for every two slots, in both directions."""
+class SparsePairs:
+    """The pairs of each slot as sets, in both directions: memory is O(slots that have pairs + pairs)."""
 
     def __init__(self, room: int = 64) -> None:
-        if room < 8 or room % 8:
-            raise OptionError(f"room is {room}; give a positive multiple of 8")
+        if room < 1:
+            raise OptionError(f"room is {room}; give a positive number")
         self._room = [room, room]
-        self._bits = [np.zeros((room, room // 8), np.uint8) for _ in (PROFILES, QUERIES)]
+        self._pairs: tuple[dict[PairSlot, set[PairSlot]], dict[PairSlot, set[PairSlot]]] = ({}, {})
+
+    def __len__(self) -> int:
+        """The number of pairs."""
+        return sum(map(len, self._pairs[QUERIES].values()))
 
     def reserve(self, side: int, slots: int) -> None:
-        """Make room for this many slots of a side. Amortised cost: O(1) for each pair of slots."""
+        """Make room for this many slots of a side. Cost: O(1)."""
         while self._room[side] < slots:
-            more = self._room[side]
-            self._room[side] += more
-            self._bits[side] = np.pad(self._bits[side], ((0, more), (0, 0)))
-            self._bits[1 - side] = np.pad(self._bits[1 - side], ((0, 0), (0, more // 8)))
+            self._room[side] *= 2
 
     def nothing(self, side: int) -> Flags:
         """The flags of a slot without pairs."""
         return np.zeros(self._room[1 - side], np.bool_)
 
     def matched(self, side: int, slot: PairSlot) -> Flags:
-        """What a slot is paired with. Cost: O(other side / 8)."""
-        return _flags(self._bits[side][slot])
+        """What a slot is paired with. Cost: O(its pairs), and a byte for each slot of the other side."""
+        flags = self.nothing(side)
+        flags[self.partners(side, slot)] = True
+        return flags
+
+    def partners(self, side: int, slot: PairSlot) -> list[PairSlot]:
+        """The same as slots. Cost: O(its pairs)."""
+        return list(self._pairs[side].get(slot, ()))
 
     def shared(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What all of the slots, at least one, are paired with."""
-        return _flags(np.bitwise_and.reduce(self._bits[side][slots], axis=0))
+        flags, sets = self.nothing(side), [self._pairs[side].get(slot, set()) for slot in slots]
+        flags[list(set.intersection(*sets))] = True
+        return flags
 
     def joined(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What any of the slots, at least one, is paired with."""
-        return _flags(np.bitwise_or.reduce(self._bits[side][slots], axis=0))
+        flags = self.nothing(side)
+        for slot in slots:
+            flags[self.partners(side, slot)] = True
+        return flags
 
     def put(self, side: int, slot: PairSlot, matched: Flags) -> None:
-        """Set the pairs of a slot that has none yet. Cost: O(other side / 8 + pairs)."""
-        self._bits[side][slot] = np.packbits(matched, bitorder="little")
-        self._bits[1 - side][np.flatnonzero(matched), slot >> 3] |= np.uint8(1 << (slot & 7))
+        """Set the pairs of a slot that has none yet. Cost: O(pairs), and a byte for each slot of the other side."""
+        others: list[PairSlot] = np.flatnonzero(matched).tolist()
+        if others:
+            self._pairs[side][slot] = set(others)
+            for other in others:
+                self._pairs[1 - side].setdefault(other, set()).add(slot)
 
     def drop(self, side: int, slot: PairSlot) -> None:
-        """Remove all pairs of a slot. Cost: as `put`."""
-        others = np.flatnonzero(self.matched(side, slot))
-        self._bits[1 - side][others, slot >> 3] &= np.uint8(~(1 << (slot & 7)) & 255)
-        self._bits[side][slot] = 0
+        """Remove all pairs of a slot. Cost: O(pairs)."""
+        for other in self._pairs[side].pop(slot, ()):
+            left = self._pairs[1 - side][other]
+            left.discard(slot)
+            if not left:
+                del self._pairs[1 - side][other]
 
 
 class TopPairs:
@@ -139,6 +159,13 @@ class TopPairs:
             flags[at] = True
             flags[[slots[deeper] for deeper in node.below()]] = True
         return flags
+
+    def partners(self, side: int, slot: PairSlot) -> list[PairSlot]:
+        """The same as slots."""
+        if side == PROFILES:
+            return list(self._queries(self._profiles.nodes[slot]))
+        found: list[PairSlot] = np.flatnonzero(self.matched(side, slot)).tolist()
+        return found
 
     def shared(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What all of the slots, at least one, are paired with."""
@@ -205,7 +232,3 @@ class TopPairs:
 def slots_of(flags: Flags) -> Iterator[PairSlot]:
     """The slots whose flag is set."""
     return iter(np.flatnonzero(flags).tolist())
-
-
-def _flags(bits: NDArray[np.uint8]) -> Flags:
-    return np.unpackbits(bits, bitorder="little").view(np.bool_)

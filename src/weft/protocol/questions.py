@@ -194,8 +194,16 @@ class SetBalance(_Asked, frozen=True, tag="set balance"):
     enabled: bool
 
 
+class PreloadQueries(_Asked, frozen=True, tag="preload"):
+    """Compare filters that subscriptions to profiles are expected to have with the profiles, before they come."""
+
+    right: ClassVar[str] = "operate"
+    filters: Annotated[tuple[_Text, ...], Meta(max_length=64)]
+    meeting: Literal["covering", "overlap"] = "overlap"
+
+
 ListQuestion = AskSessions | AskSubscriptions | AskProfiles | AskItems | AskOrder | AskRelated
-Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance
+Operation = Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance | PreloadQueries
 NetworkQuestion = AskOverlay | AskSummary | AskReach | AskBalance
 AnyQuestion = ListQuestion | NetworkQuestion | SearchEvents | AskTrace | AskWhy | AskRules | AskMatches | Operation
 

@@ -84,6 +84,8 @@ def metrics_of(status: BrokerStatus) -> list[Metric]:
         gauge("connections", "Open connections.", driver["open connections"]),
         gauge("subscriptions", "Subscriptions of clients.", status.subscriptions),
         gauge("queues", "Queues of clients.", status.queues),
+        gauge("profiles", "Living profiles that the broker knows.", status.counts.get("profiles living", 0)),
+        gauge("profile_queries", "Subscriptions to profiles.", status.counts.get("queries for profiles", 0)),
         gauge("log_first_offset", "The oldest event that is kept.", status.first),
         gauge("log_needed_offset", "The first event that somebody still has to read.", status.needed),
         gauge("log_bytes", "Bytes that the log takes.", driver["log bytes"]),

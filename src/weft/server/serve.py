@@ -49,6 +49,10 @@ _PATIENCE = 5.0  # seconds that it has to stop
 _SWITCH = 0.0001  # seconds after which the committing thread may run; Python's default is 5 ms
 
 
+_RING = "ring"  # the neighbour by which a broker of a ring reaches the others
+_NO_PROFILES = "brokers on a ring have no profiles, because nothing there travels in order; use a network of links"
+
+
 @asynccontextmanager
 async def start(
     config: BrokerConfig, lines: LogLines | None = None, place: WorkerPlace | None = None
@@ -81,6 +85,7 @@ async def start(
             advertised=config.advertised,
             predicates=predicates,
             executor=builder,
+            no_profiles=_NO_PROFILES if _RING in config.links else "",
         )
         _load(core, log, stored, config, lines, place)
         options = NodeOptions(config.name, config.connections.backlog, most, config.connections.drain_timeout / 1e6)

@@ -420,6 +420,15 @@ class ProfileNotices:
         """Whether a client of this broker has published a profile."""
         return any(each.has(HERE) for each in self._known.get(identity, {}).values())
 
+    def preload(self, queries: Iterable[Filter], meeting: str) -> None:
+        """Compare expected queries with the profiles, so that they cost nothing when they come (thesis 7.1)."""
+        self._directory.preload((), queries, Meeting(meeting))
+
+    @property
+    def comparisons(self) -> int:
+        """How often a profile and a query were compared."""
+        return self._directory.comparisons
+
     def shown_to(self, identity: ProfileIdentity) -> int:
         """To how many subscriptions of this broker a profile is shown."""
         return len(self._directory.queries_of(identity))

@@ -57,19 +57,14 @@ from weft.protocol.questions import (
     AskWhy,
     BrokerReach,
     BrokerSummary,
-    ChangeSubscription,
-    DetachLink,
-    Disconnect,
     ItemList,
-    MoveSession,
+    Operation,
     OrderList,
     OverlayList,
     ProfileList,
     RecentMatches,
-    Retune,
     SearchEvents,
     SessionList,
-    SetBalance,
     SubscriptionList,
     encode_body,
     read_answer,
@@ -220,7 +215,7 @@ class Questions:
         Raises what `REFUSALS` lists.
         """
         self._ingest.match(now)
-        if isinstance(question, Disconnect | DetachLink | ChangeSubscription | MoveSession | Retune | SetBalance):
+        if isinstance(question, Operation):
             self._operations.carry_out(asker, question, now)
         elif isinstance(question, AskBalance):
             self.reply(asker, Page(self._operations.balance(now)), now)

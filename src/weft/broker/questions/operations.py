@@ -10,6 +10,7 @@ from weft.broker.hello import ClientConnections
 from weft.broker.limits import RefusalError
 from weft.broker.links.links import Links
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.listings import Page
 from weft.broker.revocation import Revocation
 from weft.broker.sessions import Connection, Session
@@ -23,6 +24,7 @@ from weft.protocol.questions import (
     MoveSession,
     Operation,
     OperationDone,
+    PreloadQueries,
     Retune,
     SetBalance,
 )
@@ -49,17 +51,18 @@ class SendReply(Protocol):
 class Operations:
     """Carries out operations, and answers when they are stored."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what an operator may change
         self,
         parts: BrokerParts,
         links: Links,
         clients: ClientConnections,
         subscriptions: ClientSubscriptions,
         revocation: Revocation,
+        notices: ProfileNotices,
     ) -> None:
         self._sessions, self._journal, self._counts = parts.sessions, parts.journal, parts.counts
         self._links, self._clients, self._subscriptions = links, clients, subscriptions
-        self._revocation = revocation
+        self._revocation, self._notices = revocation, notices
         self.reply: SendReply = lambda *_, **__: None
 
     def carry_out(self, asker: Asker, operation: Operation, now: Now) -> None:
@@ -89,6 +92,9 @@ class Operations:
                     raise RefusalError("name", "this broker has no name, so no session can leave it; give it one")
                 balance.configure(enabled, "", None, now)
                 self.reply(asker, Page(OperationDone(f"balancing is {'on' if enabled else 'off'}")), now)
+            case PreloadQueries(filters, meeting):
+                self._notices.preload([self._subscriptions.parse(text) for text in filters], meeting)
+                self.reply(asker, Page(OperationDone(f"{len(filters)} queries are preloaded")), now)
             case ChangeSubscription(session, number, None):
                 known = self._session(session)
                 sub = known.subs.get(number)
@@ -107,6 +113,7 @@ class Operations:
                     space = LabelSpace.from_json(text)
                 except SchemaError as error:
                     raise RefusalError("space", str(error)) from None
+                self._links.check_leader()
                 self._links.retune(space)
                 self._answer_when_stored(asker, "the network changes to the new label space")
 

@@ -72,9 +72,11 @@ mobility: $(READY)  ## 10,000 moves with every protocol that hands clients over:
 	for who in subscribers publishers both; do $(BIN)/weft sim mobility --busy --events 5 --types 2 --routers 6 \
 	  --moves 100 --seed $(or $(FIRST),1) --seeds $(or $(SEEDS),100) --movers $$who $(ARGS) || exit 1; done
 
-chaos: $(READY)  ## three brokers with TLS and load, killed at random: make chaos KILLS=50 SEED=1; a ring: RING=1
+chaos: $(READY)  ## three brokers with TLS and load, killed at random: make chaos KILLS=50 SEED=1; a ring: RING=1; clients that move: MOVES=1
 ifdef RING
 	PYTHONPATH=tests $(BIN)/python tests/server/ring_chaos.py --seconds $(or $(SECONDS_),600) --seed $(or $(SEED),1) $(ARGS)
+else ifdef MOVES
+	PYTHONPATH=tests $(BIN)/python tests/server/moving_chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 else
 	PYTHONPATH=tests $(BIN)/python tests/server/chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 endif

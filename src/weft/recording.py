@@ -2,8 +2,8 @@
 
 A recording is an SQLite file. `run` has what is known beforehand, `step` what happened, and `keyframe` the state after
 every 256th step. Bodies are MessagePack: messages `[from, to, kind, about]`, changes of tables (drop and add, by
-table), streams (where each client is), states (of brokers, nodes and links), assertions, notes. The same run gives the
-same rows.
+table), streams (where each client is), states (of brokers, nodes and links), assertions, figures, notes. The same run
+gives the same rows.
 
 A table is named `PLANE/BROKER/LINK/subscriptions` or `.../advertisements`: what a broker has received from a neighbour.
 `local/BROKER` and `local/BROKER/CLIENT` are subscriptions of its own clients. A stream is the position of a client's

@@ -85,12 +85,15 @@ def by_connection(outcome: Iterable[str]) -> dict[str, list[str]]:
 
 
 def comparable(line: str) -> str:
-    """A line, without how far behind a queue is: when they were recorded, that counted all events, not only its own."""
+    """A line, without what a status says since: how far behind a queue is counted all events, not only its own, and
+    there were no options of models.
+    """
     kind, connection, frame = (*line.partition("#")[0].split(), "", "", "")[:3]
     message = decode(kind, bytes.fromhex(frame)) if kind == "out" else None
     if not isinstance(message, StatusReport):
         return line
     status = msgspec.msgpack.decode(message.body)
+    assert not status.pop("options", None)
     queues = [{**queue, "behind": 0} for queue in status["furthest"]]
     return f"out {connection} {message.request} {status | {'furthest': sorted(queues, key=repr)}}"
 

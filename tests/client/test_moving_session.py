@@ -176,3 +176,14 @@ def test_an_event_that_was_acknowledged_under_another_number_of_the_same_log_is_
     inbox.settle(book)
     assert inbox.pop() is None
     assert len(inbox) == 0
+
+
+def test_a_broker_that_makes_the_session_anew_is_left_again() -> None:
+    """It is on a ring, or in another network, and has no way to ask: the session stays where it is."""
+    session, _ = moving()
+    effects = session.received(2, [msgspec.structs.replace(welcome("log-new", 9 * FIRST), session=SessionId(8))], 12)
+    [ended] = [each for each in effects if isinstance(each, MoveEnded)]
+    assert "does not know the session 'mover', which is at old" in str(ended.error)
+    assert HangUp(2) in effects
+    assert Dial(3, OLD) in effects
+    session.check()

@@ -261,3 +261,20 @@ def test_without_rules_everything_is_allowed(north, tab):
     found.see("Allowed: the rules cover it.")
     found.see("May be published.")
     assert found.page.get_by_text("anything").count() == 2
+
+
+def test_an_event_is_shown_whole_with_its_payload_as_text(north, tab):
+    with north.connect_sync() as client:
+        client.publish({"marker": 1, "place": HOSTILE[4]}, payload=HOSTILE[1] + HOSTILE[3])
+    found = tab(north, "/events?" + urlencode({"where": "marker = 1"}))
+    found.page.get_by_role("button", name="show this event").click()
+    assert found.page.locator("dialog pre").inner_text() == shown(HOSTILE[1] + HOSTILE[3])
+    found.see(HOSTILE[4], "dialog")
+    found.page.keyboard.press("Escape")
+    found.page.locator("dialog").wait_for(state="detached")
+
+
+def test_addresses_that_nobody_wrote_are_answered(north, tab):
+    for path in ("/sessions/%E0%A4%A", "/why/%00", "/brokers/nobody", "/filters?where=%00", "/runs/..%2f..%2fetc"):
+        found = tab(north, path)
+        assert found.page.locator("main h1").count() == 1

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 import weft.console
-from console.console_lab import api
+from console.console_lab import PATIENCE, api
 from weft.console.app import POLICY
 from weft.console.pages import PAGES
 from weft.testing import broker
@@ -96,7 +97,7 @@ def test_the_address_leads_to_a_page_and_back(local, tab):
     assert page.url == f"{local.gateway}/ui/filters"
     page.go_back()
     page.get_by_role("heading", name="Overview").wait_for()
-    assert page.title() == "Overview \N{EN DASH} Weft"
+    expect(page).to_have_title("Overview \N{EN DASH} Weft", timeout=PATIENCE)
     page.goto(f"{local.gateway}/ui/nowhere")
     page.get_by_text("There is no such page").wait_for()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from weft.console.views.ring import RingPageRequest, ring_view
+from weft.console.views.ring import RingPageRequest, live_ring, ring_view
 from weft.console.views.runs import RunRequest, compare_view, run_view, runs_list, streams_complete
 from weft.errors import OptionError
 from weft.recording import Recording, RunRecorder, RunState
+from weft.server.ring_status import NodeReport
 from weftlab.faults.campaign import Setting
 from weftlab.faults.recorded import record_faults
 from weftlab.mobility.campaign import NetworkSettings, prepared
@@ -83,6 +85,7 @@ def test_two_runs_are_at_the_same_time(folder: Path) -> None:
         both = compare_view(str(folder), RunRequest("weft", step=step), "acyclic")
         at = recordings["weft"][step - 1].at
         assert both["one"]["at"] == at
+        assert both["one"]["figures"]["brokers updated"] <= both["one"]["figures"]["updated at most"]
         assert both["other"]["step"] == sum(each.at <= at for each in recordings["acyclic"])
 
 
@@ -125,3 +128,24 @@ def test_a_ring_is_its_recording(folder: Path) -> None:
     assert found["topics"]
     with pytest.raises(OptionError, match="not the recording of a ring"):
         ring_view(str(folder), RingPageRequest("weft"))
+
+
+def test_a_live_ring_is_what_its_nodes_report() -> None:
+    quarter = 1 << 30
+    counts = dict.fromkeys(
+        ("records", "subscriptions", "published", "visited", "received", "waiting", "owed", "given_up", "lost"), 0
+    )
+    report = NodeReport(
+        id=quarter, address="weft://h:1", broker="north", clients=[], joined=True, predecessor="",
+        successors=["weft://h:2"], load=12, topics=["t"], unreachable={"h:3": "16:00"}, **counts,
+    )  # fmt: skip
+    other = msgspec.structs.replace(report, id=3 * quarter, address="weft://h:2", joined=False, load=4)
+    found = live_ring([other, report], 4 * quarter, "h:2")
+    assert [(node["name"], node["state"], node["share"]) for node in found["nodes"]] == [
+        ("h:1", "serving", 0.5),
+        ("h:2", "joining", 0.5),
+    ]
+    assert found["nodes"][0]["at"] == (940.0, 500.0), "a quarter of the circle"
+    assert (found["largest"], found["topics"]) == (12, ["t"])
+    assert found["chosen"]["facts"]["Broker"] == "north"
+    assert "h:3 does not answer since 16:00" in found["title"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from console.console_lab import ConsoleTab, api
+from server.test_ring import RingProgram
 from weft.console.views.filter_steps import FilterSource, Generator, filter_steps
 from weft.language.meaning import matches
 from weft.recording import Recording, RunRecorder
@@ -111,7 +112,7 @@ def test_a_filter_is_chosen_by_keys_marked_everywhere_removed_and_added(local, t
     page.page.get_by_role("button", name="Add", exact=True).click()
     settled(page, "step 14 of 14")
     page.see("add #13 (I1): a >= 0")
-    page.page.get_by_role("button", name="Undo the last edit").click()
+    page.page.get_by_role("button", name="Undo").click()
     settled(page, "step 13 of 13")
 
 
@@ -254,7 +255,7 @@ def test_a_folder_without_recordings_says_what_to_do(tab, tmp_path: Path):
         settled(page, "There are no recordings in")
         page.see("weft sim mobility")
         page.go("/ring")
-        settled(page, "There is no recorded ring")
+        settled(page, "There is no ring")
         page.go("/orders/live")
         settled(page, "No client of this broker subscribes to anything")
         page.go("/orders?n=0")
@@ -280,6 +281,26 @@ def test_a_ring_shows_nodes_fingers_and_records(local, tab, folder):
     assert len(page.table(f"Records of {name}")) == loads[name]
 
 
+@pytest.mark.slow
+def test_a_live_ring_is_shown_as_its_nodes_report_it(tab, tmp_path: Path):
+    first = RingProgram(tmp_path / "a", "")
+    second = RingProgram(tmp_path / "b", first.ring)
+    try:
+        config = BrokerConfig(gateway=GatewayConfig(runs=tmp_path, ring=first.ring))
+        with broker(gateway=True, config=config) as local:
+            page = tab(local, "/ring?as=table")
+            settled(page, "Gini coefficient")
+            page.page.locator('table:has(caption:text-is("Nodes of the ring")) tbody tr').nth(1).wait_for()
+            rings = {first.ring.removeprefix("weft://"), second.ring.removeprefix("weft://")}
+            assert {row[0] for row in page.table("Nodes of the ring")} == rings
+            page.page.get_by_role("button", name=sorted(rings)[0], exact=True).click()
+            settled(page, "answers for keys")
+            page.see("Subscriptions of its clients")
+    finally:
+        first.end()
+        second.end()
+
+
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 PATHS = (
@@ -293,6 +314,7 @@ PATHS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_axe_finds_nothing_serious(local, tab, path):
     page = tab(local, path, bypass_csp=True)

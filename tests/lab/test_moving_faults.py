@@ -13,7 +13,7 @@ SEEDS = 500
 ROUTINE = {  # with the number of seeds in which each is found
     "subscriptions on the device": 3,
     "publish before the end": 3,
-    "the publisher renumbers": 3,
+    "the publisher renumbers": 6,
     "what the old broker had is not dropped": 6,
     "the client does not recognize events": 6,
     "the own tombstone is not asked": 3,

@@ -14,6 +14,7 @@ from strategies import EXAMPLES
 from weft.errors import LocalProtocolError, RingError
 from weft.index.scan import ScanIndex
 from weft.ring.chord import quiet_ring
+from weft.ring.group_cells import Reviewing
 from weft.ring.group_placement import GroupTree, GroupView
 from weft.ring.group_state import (
     Arc,
@@ -25,7 +26,7 @@ from weft.ring.group_state import (
     StateStore,
     cut,
 )
-from weft.ring.groups import REVIEW, Reviewing
+from weft.ring.groups import REVIEW
 from weft.ring.identifiers import IdSpace, Key, successor
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
@@ -376,11 +377,11 @@ def test_a_gift_is_given_again_if_a_meeting_of_rings_has_taken_it_back() -> None
     node.states.take((hold,))
     work = Reviewing(me, ["t"])
     node.work.begin(work, WorkState.COPYING)
-    node.groups._give(work, hold, 0)
+    node.groups.cells._give(work, hold, 0)
     node.states.merge((CellHold("t", me, 9, (Arc(Key(100), Key(110)),)),))
-    assert node.groups.hold("t", me).giving is None
-    node.groups._reviewed_one(work, "gift", True, 1)
-    assert node.groups.hold("t", me).has(MAPPING.space, 3), "the cells are here until the next review"
+    assert node.groups.cells.hold("t", me).giving is None
+    node.groups.cells._reviewed_one(work, "gift", True, 1)
+    assert node.groups.cells.hold("t", me).has(MAPPING.space, 3), "the cells are here until the next review"
 
 
 @pytest.mark.parametrize("groups", [None, GroupRule(depth=2)])

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ring.rendezvous_network import RendezvousNetwork
 from ring.test_groups import CIRCLE, FILTERS, IDS, MAPPING, check_places, event, state_of, view_of
 from strategies import EXAMPLES
+from weft.ring.group_cells import GroupCells
 from weft.ring.group_placement import GroupTree
 from weft.ring.group_root import GroupRoots
 from weft.ring.group_state import CellHold, GroupId, GroupRule, GroupState, root_key
@@ -318,12 +319,12 @@ def with_cells_at_two_members(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member takes cells without what is stored under them."""
-    given = Groups.given
+    given = GroupCells.given
 
-    def empty(self: Groups, message: GiveCells, now: int, reply: RingReply) -> list[RingEffect]:
+    def empty(self: GroupCells, message: GiveCells, now: int, reply: RingReply) -> list[RingEffect]:
         return given(self, replace(message, records=()), now, reply)
 
-    monkeypatch.setattr(Groups, "given", empty)
+    monkeypatch.setattr(GroupCells, "given", empty)
 
 
 def churn_of(seeds: range) -> None:

@@ -16,7 +16,7 @@ import weft
 from server.test_links_over_tcp import chain, config, linked
 from server.wire import run, until
 from weft.cli.app import app
-from weft.errors import ConnectError, OptionError
+from weft.errors import ConnectError, OptionError, WeftError
 from weft.server.config import BalanceConfig
 from weft.server.node import BrokerNode
 from weft.server.serve import start
@@ -129,7 +129,7 @@ def test_a_client_goes_on_without_a_broker_that_is_gone_and_gets_the_rest_when_i
             await asyncio.wait_for(mover.move(b_at, patience=0.3, abandon=True), LONG)
             assert mover.address == b_at
             assert mine.resets == 1, "nobody knows what is missing"
-            await mine.complete()
+            await until(lambda: b.core._sessions.by_name["mine"].subs)  # complete when a is back, or detached
             await asyncio.wait_for(mover.publish({"x": 2}), LONG)
             assert await asyncio.wait_for(take(mine, 1), LONG) == [2]
             again = await stack.enter_async_context(start(config("a", tmp_path, b=b_at)))
@@ -241,3 +241,33 @@ def test_a_wrong_balance_is_one_sentence() -> None:
     told = CliRunner().invoke(app, ["balance", "maybe"])
     assert told.exit_code == 1
     assert "'maybe' is neither on nor off" in told.output
+
+
+def test_bad_moves_are_one_sentence_each_and_change_nothing() -> None:
+    async def body() -> None:
+        async with AsyncExitStack() as stack:
+            a, b, c = await chain(stack)
+            await until(lambda: linked(a, b, c))
+            other_model = replace(config("flood", a=a.addresses[0]), model="flooding")
+            flood = await stack.enter_async_context(start(other_model))  # a refuses the link
+            old, new = str(a.addresses[0]), str(c.addresses[0])
+            mover = await stack.enter_async_context(weft.connect(old, name="mover"))
+            mine = await mover.subscribe("x > 0", name="mine")
+            await mine.complete()
+            with pytest.raises(ConnectError, match="is at a, which is not in the network of flood"):
+                await asyncio.wait_for(mover.move(str(flood.addresses[0])), LONG)
+            with pytest.raises(WeftError, match="address"):
+                await mover.move("no address")
+            first = asyncio.create_task(mover.move(new))
+            await asyncio.sleep(0)
+            with pytest.raises(OptionError, match="this client is moving already; wait until it has"):
+                await mover.move(old)
+            await asyncio.wait_for(first, LONG)
+            shared = await command("sub", "x > 0", "--name", "mine", "--shared", "--move-to", new, "--broker", old)
+            assert shared.exit_code == 2
+            assert "only a subscription with a --name" in " ".join(shared.output.split())
+            await asyncio.wait_for(mover.publish({"x": 7}), LONG)
+            assert await asyncio.wait_for(take(mine, 1), LONG) == [7]
+            assert {"mover", "mine"} <= {*c.core._sessions.by_name}
+
+    run(body())

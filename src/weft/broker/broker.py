@@ -453,7 +453,9 @@ class Core:
         return self._finish(now)
 
     def retune(self, space: LabelSpace, now: Now) -> list[Effect]:
-        """Give the whole network another label space, from one broker. Raises LocalProtocolError if it has none."""
+        """Give the whole network another label space, from one broker at a time. Raises LocalProtocolError if it has
+        none.
+        """
         self._begin(now)
         self._ingest.match(now)
         self._links.retune(space)

@@ -63,6 +63,12 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
         Path,
         typer.Option("--runs", metavar="DIR", help="The directory of recorded simulations that the console plays."),
     ] = Path("runs"),
+    ring: Annotated[
+        str, typer.Option("--ring", metavar="HOST:PORT", help="A node of a ring that the console shows.")
+    ] = "",
+    ring_key: Annotated[
+        Path | None, typer.Option("--ring-key", metavar="FILE", help="The secret that the nodes of that ring share.")
+    ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")
     ] = "text",
@@ -85,7 +91,7 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.server.log_lines import LogLines
     from weft.server.security.tokens import TokenPolicy
 
-    config = GatewayConfig(listen, tuple(hosts or ()), tuple(origins or ()), console, runs, nice)
+    config = GatewayConfig(listen, tuple(hosts or ()), tuple(origins or ()), console, runs, ring, ring_key, nice)
     if not config.is_local and certificate is None and not plain_text:
         raise OptionError(
             f"{listen} would send everything in plain text to other machines: pass --cert or --plain-text"

@@ -716,12 +716,20 @@ class ClientSession:
                     self._greeted = [broker, *(each for each in self._greeted if each != broker)]
                 case Bye(code, reason) if code in _NOT_TAKEN:
                     self._unwelcome = ConnectError(f"{following.address} refuses to take the session: {reason}", code)
+                case Welcome(session=other) if self.welcome is not None and other != self.welcome.session:
+                    self._return(self._is_another(following.address), now)
+                    return ()
                 case Welcome() | Bye("moved"):
                     self._switch(now)
                     return messages[at:]
                 case _:
                     pass
         return ()
+
+    def _is_another(self, address: Address) -> WeftError:
+        """Why a session does not stay at a broker that has made it anew: that is on a ring, or has lost its log."""
+        what = f"{address} does not know the session {self.name!r}, which is at {self._home}"
+        return ConnectError(f"{what}; move to a broker that is linked with that one")
 
     def _switch(self, now: int) -> None:
         """The second connection becomes the only one: its broker has the session, or the old connection is gone."""
@@ -841,7 +849,12 @@ class ClientSession:
                 if consumed is not None and consumed.book is not None:
                     consumed.book.retrying([offset])
             case Welcome():
-                self._welcomed(message)
+                before, is_mine = self._before, bool(self.name and self._home)
+                if self._target and is_mine and before is not None and before.session != message.session:
+                    assert self.address is not None
+                    self._return(self._is_another(self.address), self._last_read)
+                else:
+                    self._welcomed(message)
             case HomeBroker(broker):
                 self._host = broker
                 self._greeted = [broker, *(each for each in self._greeted if each != broker)]

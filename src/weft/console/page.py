@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from weft.gateway.calls import GatewayCall
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from weft.console.login import Logins
     from weft.console.samples import SampleStore
     from weft.console.worker import Worker
+    from weft.server.config import GatewayConfig
 
 NavigationGroup = Literal["Operate", "Understand", "Apply", ""]  # empty: not in the navigation
 
@@ -26,7 +26,7 @@ class ConsoleServices(NamedTuple):
     live: LiveHub
     logins: Logins
     samples: SampleStore
-    runs: Path  # recorded simulations
+    config: GatewayConfig
 
 
 @dataclass(slots=True)

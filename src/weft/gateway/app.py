@@ -14,7 +14,6 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -37,6 +36,7 @@ from weft.gateway.problems import (
     problem_of,
 )
 from weft.gateway.routes import OPEN, ROUTES, check_query
+from weft.server.config import GatewayConfig
 from weft.server.http import ABORT
 from weft.server.log_lines import LogLines
 
@@ -73,10 +73,10 @@ class Gateway:
         *,
         hosts: frozenset[str] = LOOPBACK,
         origins: frozenset[str] = frozenset(),
-        runs: Path = Path("runs"),
+        config: GatewayConfig | None = None,
     ) -> None:
         self.pool, self.counts = pool, counts
-        self.runs = runs  # recorded simulations, for the console
+        self.config = config or GatewayConfig()
         self.lines, self._hosts, self._origins = lines, hosts, origins
         self._exact = {(each.method, each.path): each for each in ROUTES if not each.names}
         self._others = [each for each in ROUTES if each.names]

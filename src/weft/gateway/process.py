@@ -83,7 +83,7 @@ async def running_gateway(
     counts: Counter[str] = Counter()
     pool = ClientPool(client, counts, schema=schema, tokens=tokens, single_use=options.policy.once)
     named = {f"[{host}]" if ":" in host else host, *(each.lower() for each in config.hosts)}
-    gateway = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins), runs=config.runs)
+    gateway = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins), config=config)
     app: GatewaySite = gateway if around is None or not config.console else around(gateway)
     tls = server_context(options.tls)
     async with (

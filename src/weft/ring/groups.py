@@ -1,13 +1,8 @@
-"""A node in topic groups: as a subscriber and publisher, and as a member that stores cells (003, 3.2).
+"""A node in topic groups: as a subscriber, a publisher and a member (003, 3.2).
 
 The members of a group register at the server of their region on every level of the group's tree, and a cell is looked
 for from its leaf region up to the root: O(log n) servers, each found in O(log n) messages. Region servers only say
-where a cell should be. Where it is, the members know: of every cell one member has it, with all records that are placed
-by it, and every other refuses stores and visits for it, so that these wait while cells move. A member that finds cells
-that belong elsewhere gives them on: it stops answering for them, and repeats the gift until the other member has it.
-
-What a member stores is kept under its identifier like everything on the ring: after it has died or left, the next node
-on the circle goes on for it.
+where a cell should be. Where it is, the members know (`weft.ring.group_cells`).
 """
 
 from __future__ import annotations
@@ -18,25 +13,22 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weft.ring.chord import ANSWER, ChordNode
+from weft.ring.group_cells import GroupCells, Reviewing
 from weft.ring.group_placement import GroupTree
-from weft.ring.group_state import Arc, CellHold, GroupRule, KeyState, StateId, StateStore, root_key
+from weft.ring.group_state import Arc, GroupRule, StateStore, root_key
 from weft.ring.identifiers import Key
 from weft.ring.keys_in_hand import KeysInHand
-from weft.ring.messages import NodeAddress, NodeRef
-from weft.ring.record_keeper import RecordKeeper, RingReply
+from weft.ring.messages import NodeAddress
+from weft.ring.record_keeper import RecordKeeper
 from weft.ring.rendezvous_messages import (
-    CopyRecords,
     Deregister,
     Elsewhere,
     Enter,
     Entered,
     Exit,
     FetchSettings,
-    GiveCells,
-    GrantCells,
     Locate,
     Located,
-    Record,
     Register,
     Renew,
     Reshape,
@@ -93,17 +85,6 @@ class Locating(RingWork):
 
 
 @dataclass(slots=True, eq=False)
-class Reviewing(RingWork):
-    """The cells under a member are compared with what the region servers say."""
-
-    member: Key
-    topics: list[str]
-    arcs: list[Arc] = field(default_factory=list)  # that are left of the first topic
-    again: bool = False
-    failed: bool = False  # somebody does not have a copy
-
-
-@dataclass(slots=True, eq=False)
 class Entering(RingWork):
     """A member is registered at its region servers anew, by the owner of its identifier."""
 
@@ -111,13 +92,6 @@ class Entering(RingWork):
     host: str
     former: GroupTree | None
     affected: set[Key] = field(default_factory=set)
-
-
-@dataclass(slots=True, eq=False)
-class Holding(RingWork):
-    """Cells that were given to a member here: they are being copied."""
-
-    reply: RingReply
 
 
 class Groups:
@@ -133,7 +107,7 @@ class Groups:
         rule: GroupRule,
         uses: Callable[[str], bool],
     ) -> None:
-        self._chord, self._table, self._keys, self._keeper, self._states = chord, table, keys, keeper, states
+        self._chord, self._table, self._keys = chord, table, keys
         self._rule, self._uses, self._space = rule, uses, chord.space
         self._hosts: dict[str, str] = {}  # of topics that were given to a super topic
         self._trees: dict[str, GroupTree] = {}  # of topics
@@ -144,15 +118,14 @@ class Groups:
         self._locating: dict[tuple[str, Key], Locating] = {}  # for stores and visits
         self._changes = keys.changes
         self._reviewed = 0
+        self.cells = GroupCells(chord, table, keys, keeper, states, self._find)
         keeper.region_peers = self._region_peers
         for kind, step in (
             (Registering, self._registered),
             (RootErrand, self._root_answered),
             (Renewing, self._renewed),
             (Locating, self._located),
-            (Reviewing, self._reviewed_one),
             (Entering, self._entered),
-            (Holding, self._held),
         ):
             table.handle(kind, step)
 
@@ -343,6 +316,10 @@ class Groups:
         work = self._locating[topic, cell] = Locating(topic, cell, now)
         return self._locate(work, now)
 
+    def _find(self, topic: str, cell: Key, review: Reviewing, now: int) -> list[RingEffect]:
+        """Look for the place of a cell that a member has."""
+        return self._locate(Locating(topic, cell, now, review), now)
+
     def _locate(self, work: Locating, now: int) -> list[RingEffect]:
         self._table.begin(work, WorkState.LOCATING)
         tree = self._trees.get(work.topic)
@@ -391,7 +368,7 @@ class Groups:
         assert answer.member is not None
         self._locating.pop((work.topic, work.cell), None)
         if work.review is not None:
-            return self._review_located(work.review, answer, now)
+            return self.cells.located(work.review, answer, now)
         self._unplace(work.topic, work.cell)
         known = self._places.pop(work.topic, {})
         known[Arc(answer.after, answer.upto)] = answer.member
@@ -403,62 +380,7 @@ class Groups:
     def _not_found(self, work: Locating, now: int) -> list[RingEffect]:
         self._table.end(work)
         self._locating.pop((work.topic, work.cell), None)
-        return [] if work.review is None else self._review_next(work.review, now, skip=True)
-
-    # -- cells of members ------------------------------------------------------------------------------
-
-    def hold(self, topic: str, member: Key) -> CellHold:
-        """The cells that are stored under a member."""
-        found = self._states.get(StateId("cells", member, (topic,)))
-        return found if isinstance(found, CellHold) else CellHold(topic, member)
-
-    def has(self, topic: str, member: Key, cells: tuple[Key, ...]) -> bool:
-        """Whether a member stores these cells."""
-        hold = self.hold(topic, member)
-        return all(hold.has(self._space, cell) for cell in cells)
-
-    def granted(self, message: GrantCells, now: int, reply: RingReply) -> list[RingEffect]:
-        """The first member of a group has all cells."""
-        hold = self.hold(message.topic, message.key)
-        if not hold.serial:
-            hold = hold.with_arc(self._space, Arc(message.key, message.key))
-        return self._keep(hold, now, reply)
-
-    def given(self, message: GiveCells, now: int, reply: RingReply) -> list[RingEffect]:
-        """Another member gives cells, with their records."""
-        before = self.hold(message.topic, message.key)
-        gift = message.giver, message.serial
-        hold = before.taking(self._space, Arc(message.after, message.upto), gift)
-        if hold is not before:
-            self._keeper.records.take(message.records, now)
-            self._keeper.unshare()
-            self._keys.watch_also(message.missing, now)
-        return self._keep(hold, now, reply, message.records)
-
-    def _keep(self, hold: CellHold, now: int, reply: RingReply, records: tuple[Record, ...] = ()) -> list[RingEffect]:
-        self._states.take((hold,))
-        work = Holding(reply)
-        self._table.begin(work, WorkState.COPYING)
-        effects = self._copy(work, hold, now, records)
-        return effects if work.open else [*effects, *self._held(work, None, True, now)]
-
-    def _copy(self, work: RingWork, state: KeyState, now: int, records: tuple[Record, ...] = ()) -> list[RingEffect]:
-        effects: list[RingEffect] = []
-        message = CopyRecords(NO_TOKEN, records, (state,))
-        for target in self._keys.copy_targets(state.key):
-            effects += self._table.ask(work, target, target.address, message, now)
-        for former in self._keys.copies.former_holders():
-            effects += self._table.tell(former.address, message)
-        return effects
-
-    def _held(self, work: Holding, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
-        if answer is False:
-            self._table.end(work)
-            return work.reply.done(ok=False)
-        if work.open:
-            return []
-        self._table.end(work)
-        return work.reply.done()
+        return [] if work.review is None else self.cells.not_found(work.review, now)
 
     # -- reviews ---------------------------------------------------------------------------------------
 
@@ -470,7 +392,7 @@ class Groups:
             work = Entering(message.key, message.host, message.former)
             self._table.begin(work, WorkState.REGISTERING)
             return self._ask_root(work, FetchSettings(NO_TOKEN, Key(0), "", message.host), now)
-        return self._review(message.key, now)
+        return self.cells.review(message.key, now)
 
     def _entered(self, work: Entering, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:
         if part == "root":
@@ -498,125 +420,7 @@ class Groups:
             if work.open:
                 return alerts
         self._table.end(work)
-        return self._review(work.member, now)
-
-    def _review(self, member: Key, now: int) -> list[RingEffect]:
-        running = next((work for work in self._table.of(Reviewing) if work.member == member), None)
-        if running is not None:
-            running.again = True
-            return []
-        holds = [s for s in self._states if isinstance(s, CellHold) and s.member == member and (s.arcs or s.giving)]
-        if not holds or not self._keys.serves(member):
-            return []
-        work = Reviewing(member, sorted(hold.topic for hold in holds))
-        self._table.begin(work, WorkState.LOCATING)
-        return self._review_topic(work, now)
-
-    def _review_topic(self, work: Reviewing, now: int) -> list[RingEffect]:
-        if not work.topics or not self._keys.serves(work.member):
-            self._table.end(work)
-            return self._review(work.member, now) if work.again else []
-        hold = self.hold(work.topics[0], work.member)
-        if hold.giving is not None:  # it was begun before
-            work.to(WorkState.COPYING)
-            return self._give(work, hold, now)
-        work.arcs = list(hold.arcs)
-        return self._review_next(work, now)
-
-    def _review_next(self, work: Reviewing, now: int, skip: bool = False) -> list[RingEffect]:
-        """Look for the place of the last cell that is left of a topic."""
-        if work not in self._table:
-            return []
-        if not work.arcs or skip:
-            work.topics.pop(0)
-            return self._review_topic(work, now)
-        return self._locate(Locating(work.topics[0], work.arcs[0].upto, now, work), now)
-
-    def _review_located(self, work: Reviewing, answer: Located, now: int) -> list[RingEffect]:
-        assert answer.member is not None
-        if work not in self._table or not self._keys.serves(work.member):
-            self._table.end(work)
-            return []
-        arc, distance, size = work.arcs[0], self._space.distance, self._space.size
-        whole = (distance(answer.after, arc.upto) or size) >= (distance(arc.after, arc.upto) or size)
-        piece = arc if whole else Arc(answer.after, arc.upto)
-        work.arcs = work.arcs[1:] if whole else [Arc(arc.after, answer.after), *work.arcs[1:]]
-        hold = self.hold(work.topics[0], work.member)
-        if answer.member == work.member or not hold.has(self._space, arc.upto):
-            return self._review_next(work, now)
-        hold = hold.giving_away(self._space, piece, answer.member)
-        work.to(WorkState.COPYING)
-        self._states.take((hold,))
-        effects = self._copy(work, hold, now)
-        return effects if work.open else [*effects, *self._give(work, hold, now)]
-
-    def _give(self, work: Reviewing, hold: CellHold, now: int) -> list[RingEffect]:
-        """The copies know that cells are on their way: give them to the other member."""
-        assert hold.giving is not None
-        work.to(WorkState.GIVING)
-        arc, to = hold.giving
-        between = self._space.between
-        records = []
-        for record in self._keeper.records.under(hold.member, hold.topic):
-            cells = tuple(cell for cell in record.cells if between(cell, *arc))
-            if cells:
-                records.append(msgspec.structs.replace(record, key=to, cells=cells))
-        missing = self._keys.missing_since(now)
-        message = GiveCells(NO_TOKEN, to, hold.topic, *arc, tuple(records), hold.member, hold.serial, missing)
-        return self._table.errand(work, "gift", to, message, now)
-
-    def _reviewed_one(self, work: Reviewing, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:
-        if not self._keys.serves(work.member):  # the new owner of the member's identifier goes on
-            self._table.end(work)
-            return []
-        hold = self.hold(work.topics[0], work.member)
-        if part is None:  # it has paused
-            work.to(WorkState.COPYING)
-            work.failed = False
-            effects = self._copy(work, hold, now)
-            return effects if work.open else [*effects, *self._copied(work, hold, now)]
-        if work.state is WorkState.GIVING:
-            if answer is not False:
-                return self._was_given(work, hold, now)
-            work.to(WorkState.COPYING)
-            self._table.pause(work, now)
-            return []
-        work.failed |= answer is False
-        return [] if work.open else self._copied(work, hold, now)
-
-    def _copied(self, work: Reviewing, hold: CellHold, now: int) -> list[RingEffect]:
-        if work.failed:
-            self._table.pause(work, now)
-            return []
-        if hold.giving is not None:
-            return self._give(work, hold, now)
-        work.to(WorkState.LOCATING)
-        return self._review_next(work, now)
-
-    def _was_given(self, work: Reviewing, hold: CellHold, now: int) -> list[RingEffect]:
-        """The other member has the cells: what is left of the records stays, and the rest goes."""
-        if hold.giving is None:  # two rings have met meanwhile, and the cells are here again
-            work.again = True
-            work.to(WorkState.COPYING)
-            work.to(WorkState.LOCATING)
-            return self._review_next(work, now)
-        arc, between = hold.giving[0], self._space.between
-        effects: list[RingEffect] = []
-        for record in self._keeper.records.under(hold.member, hold.topic):
-            left = tuple(cell for cell in record.cells if not between(cell, *arc))
-            if not left:
-                self._keeper.records.forget(record.slot)
-            elif left != record.cells:
-                self._keeper.records.put(msgspec.structs.replace(record, cells=left))
-        self._keeper.unshare()
-        hold = hold.given()
-        self._states.take((hold,))
-        work.to(WorkState.COPYING)
-        effects += self._copy(work, hold, now)
-        if work.open:
-            return effects
-        work.to(WorkState.LOCATING)
-        return [*effects, *self._review_next(work, now)]
+        return self.cells.review(work.member, now)
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -626,12 +430,12 @@ class Groups:
         late = now - self._reviewed >= REVIEW
         if late or self._changes != self._keys.changes:
             self._changes, self._reviewed = self._keys.changes, now if late else self._reviewed
-            holds = [s for s in self._states if isinstance(s, CellHold) and (s.arcs or s.giving)]
+            holds = self.cells.holds()
             for hold in holds if late else ():  # nobody tells a former member that the tree is another one
                 self._trees.pop(hold.topic, None)
             for member in sorted({hold.member for hold in holds}):
                 if self._keys.serves(member):
-                    effects += self._review(member, now)
+                    effects += self.cells.review(member, now)
             for host in sorted({self.host(topic) for topic in self._members}) if late else ():
                 effects += self.review(Review(NO_TOKEN, self._chord.me.id, host, enter=True), now)
         lease = self._rule.lease

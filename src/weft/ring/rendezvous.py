@@ -21,7 +21,8 @@ How a node lives (`Life` in `weft.ring.keys_in_hand` is the table):
 
 Whatever takes more than one message is a piece of work with a named state (`weft.ring.work`). Each part of the node
 takes the answers of its own work: `keys_in_hand` moves keys, `record_keeper` stores and copies, `visits` delivers,
-`own_interest` places the application's subscriptions and events, `groups` and `group_root` know topic groups.
+`own_interest` places the application's subscriptions and events, `groups`, `group_cells` and `group_root` know topic
+groups.
 """
 
 from __future__ import annotations
@@ -426,9 +427,9 @@ class RendezvousNode:
             case RegionRequest():
                 return self._roots.region(message, now, reply)
             case GrantCells():
-                return self.groups.granted(message, now, reply)
+                return self.groups.cells.granted(message, now, reply)
             case GiveCells():
-                return self.groups.given(message, now, reply)
+                return self.groups.cells.given(message, now, reply)
             case Review():
                 return [*reply.done(), *self.groups.review(message, now)]
         raise AssertionError(message)
@@ -437,15 +438,15 @@ class RendezvousNode:
         """What the owner of a key does for others: in a topic group only for cells that are placed there."""
         match message:
             case Store(_, key, records):
-                if self.groups is not None and not all(self.groups.has(r.topic, key, r.cells) for r in records):
+                if self.groups is not None and not all(self.groups.cells.has(r.topic, key, r.cells) for r in records):
                     return reply.done(ok=False)
                 return self.keeper.store(records, now, reply)
             case RemoveRecord(_, slot, stamp, cells):
-                if self.groups is not None and not self.groups.has(slot.topic, slot.key, cells):
+                if self.groups is not None and not self.groups.cells.has(slot.topic, slot.key, cells):
                     return reply.done(ok=False)
                 return self.keeper.remove(slot, stamp, now, reply)
             case Visit(_, key, event, cells):
-                here = self.groups is None or self.groups.has(event.topic, key, cells)
+                here = self.groups is None or self.groups.cells.has(event.topic, key, cells)
                 if not here or self.keys.learning(key, now):
                     return reply.done(ok=False)
                 return self.visits.visit(key, event, now, reply)

@@ -121,6 +121,8 @@ class GatewayConfig:
     origins: tuple[str, ...] = ()  # web sites whose pages may use it, such as https://app.example
     console: bool = True  # serve the web console below /ui
     runs: Path = Path("runs")  # the directory of recorded simulations (*.weftrun) that the console plays
+    ring: str = ""  # host:port of a node of a ring that the console shows
+    ring_key: Path | None = None  # the secret that the nodes of that ring share
     nice: int = 10  # how far it stands back behind the broker for processor time: 0 is not at all, 19 is most
 
     def __post_init__(self) -> None:

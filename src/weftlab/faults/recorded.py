@@ -25,7 +25,8 @@ def record_faults(plan: Plan, path: Path, *, moves: bool = False) -> RunOutcome:
         watch.look("begin")
         outcome = world.run()
         kept = {"every promise is kept": not outcome.failure}
-        recorder.step(world.engine.now, "end", {"assertions": kept, "note": outcome.failure})
+        figures = {"figures": {"events": outcome.events, "deliveries": outcome.deliveries}}
+        recorder.step(world.engine.now, "end", {"assertions": kept, "note": outcome.failure} | figures)
     return outcome
 
 

@@ -12,7 +12,7 @@ from weft.routing.table import About, Link
 from weftlab.mobility.campaign import ProtocolRow
 from weftlab.mobility.cores import CoreWorld
 from weftlab.mobility.light import LightWorld
-from weftlab.mobility.protocols import run_world
+from weftlab.mobility.protocols import MobilityOutcome, run_world
 from weftlab.mobility.script import Script
 from weftlab.mobility.topology import BrokerTree, broker
 
@@ -47,10 +47,20 @@ def record_run(protocol: str, tree: BrokerTree, script: Script, path: Path) -> P
                     "5.1": outcome.live,
                     "5.2": outcome.safe,
                     "bounds": not outcome.above and not outcome.below,
-                }
+                },
+                "figures": _figures(outcome),
             },
         )
     return ProtocolRow(protocol, [outcome])
+
+
+def _figures(outcome: MobilityOutcome) -> dict[str, float]:
+    """What the run cost, beside the theoretical upper bound (thesis 5.8)."""
+    figures = {"lost events": outcome.lost, "signals for each move": outcome.mean("signals")}
+    if outcome.upper:
+        figures |= {"brokers updated": outcome.mean("updated"), "updated at most": outcome.mean("upper")}
+    milliseconds = {"latency, ms": outcome.mean("latencies") / 1000, "pause, ms": outcome.mean("pauses") / 1000}
+    return {name: round(value, 2) for name, value in (figures | milliseconds).items()}
 
 
 def body_of(what: str, facts: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def record_overlay(  # noqa: PLR0913 - a scenario, and how it is run
         except Exception as error:
             watch.end(str(error))
             raise
-        watch.end("")
+        figures = {"items told": outcome.told, "events sent": outcome.messages, "events needed": outcome.ideal}
+        watch.end("", {**figures, "unwanted": outcome.false_positives})
     return outcome
 
 
@@ -94,11 +95,11 @@ class OverlayWatch:
             body["delivered"] = [[str(each.broker), each.sub] for each in network.deliveries[delivered:]]
         self._write("", body, tables)
 
-    def end(self, failure: str) -> None:
+    def end(self, failure: str, figures: dict[str, int] | None = None) -> None:
         """The run is over."""
         self._time += 1
         body = {"assertions": {"every event reaches its subscribers, and nobody else": not failure}, "note": failure}
-        self._recorder.step(self._time, "end", body)
+        self._recorder.step(self._time, "end", body | ({"figures": figures} if figures else {}))
 
 
 def heard_by(network: TableNetwork, broker: BrokerId, peer: BrokerId, texts: ItemTexts) -> dict[str, dict[int, str]]:

@@ -45,7 +45,12 @@ def record_ring(workload: RingWorkload, name: str, design: RingDesign, seed: int
         recorder.observe(0, "begin", {}, tables=_known(model), streams=dict(zip(names, workload.node_ids, strict=True)))
         model.watch = ModelWatch(workload, recorder)
         outcome = model.run()
-        end = {"assertions": {"every match is found": not outcome.missed}, "note": f"{outcome.missed} missed"}
+        end: dict[str, Any] = {
+            "assertions": {"every match is found": not outcome.missed},
+            "note": f"{outcome.missed} missed",
+        }
+        figures = {"cost, s": outcome.cost, "latency, s": outcome.latency, "hops": outcome.hops, "gini": outcome.gini}
+        end["figures"] = {name: round(float(value), 2) for name, value in figures.items()}
         recorder.step(model.watch.time, "end", end)
     return outcome
 

@@ -716,21 +716,24 @@ class Links:
             self.tell(self._table.attach(neighbour.peer, neighbour.role))
 
     def retune(self, space: LabelSpace) -> None:
-        """Change the label space of the network. Raises RefusalError or LocalProtocolError.
+        """Change the label space of the network; nobody else may begin to meanwhile. Raises LocalProtocolError."""
+        self.tell(self._tunable().retune(space))
+        self._store_settings()
+
+    def check_leader(self) -> None:
+        """Raise RefusalError or LocalProtocolError unless this broker is the one that begins re-tunings.
 
         Only one broker begins, so that two spaces never meet: neighbours that change to different ones would refuse
         each other for ever. It is the one with the smallest name of all that are linked, also while a link is down. A
         broker that has not met a neighbour since it started does not know who that is, and refuses.
         """
-        table = self._tunable()
+        self._tunable()
         for peer in self.neighbours:
             if not self.reach.is_described(peer):
                 raise LocalProtocolError(f"{peer} has not been here since this broker started; re-tune when it is")
         first = self.reach.first
         if first != self.reach.name:
             raise RefusalError("leader", f"{first} begins all re-tunings of this network; ask it, by --at {first}")
-        self.tell(table.retune(space))
-        self._store_settings()
 
     def label_space(self) -> str:
         """The label space in use, as JSON. Raises LocalProtocolError."""

@@ -442,8 +442,12 @@ class Departures:
         tombstone = self.tombstones.get(message.session)
         if tombstone is not None:
             known.append(tombstone.epoch)
+        if tombstone is not None and (message.epoch, source) == (tombstone.epoch, tombstone.peer):
+            # it had everything: its log is from a backup
+            self._post(source, MoveUnknown(message.session, message.epoch), now)
+            return
         if message.epoch in known:
-            return  # it has everything
+            return  # it has left for another broker
         if not known and message.log_id != self._journal.log_id:
             self._post(source, MoveUnknown(message.session, message.epoch), now)
         else:
@@ -455,7 +459,7 @@ class Departures:
         """Send some of what a session has."""
         departure = self.left.get((message.session, message.epoch))
         if departure is None or departure.peer != source:
-            if departure is None and message.session not in self.tombstones:
+            if departure is None:  # it had everything, and its log is from a backup; or nothing is known here
                 self._post(source, MoveUnknown(message.session, message.epoch), now)
             return
         if departure.finishing or message.phase >= PullPhase.NOTHING.value:

@@ -113,6 +113,7 @@ class Operations:
                     space = LabelSpace.from_json(text)
                 except SchemaError as error:
                     raise RefusalError("space", str(error)) from None
+                self._links.check_leader()
                 self._links.retune(space)
                 self._answer_when_stored(asker, "the network changes to the new label space")
 

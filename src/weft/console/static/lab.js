@@ -24,7 +24,7 @@ export function Tick({param, label}) {
 
 const SHAPES = {"2d": [2, 2, 2], "3d": [3, 3, 3], "1-3": [3, 1, 3]};
 const PREDICATES = ["<", ">", "<=", ">=", "=", "!=", "[a,b]"];
-/** The generator of the thesis as controls: [generator, controls]. `own` replaces the control of filters. */
+/** The generator of the thesis: [generator, controls]. `own` replaces the control of filters. */
 export function useGenerator({filters = 40, own} = {}) {
   const number = (name, fallback) => { const [v] = useParam(name, String(fallback)); return Number(v); };
   const [preds, setPreds] = useParam("predicates", "[a,b]"), [names, setNames] = useParam("names", "2"), [least, setLeast] = useParam("least", "2"), [most, setMost] = useParam("most", "2");
@@ -42,7 +42,7 @@ export function useGenerator({filters = 40, own} = {}) {
   return [generator, controls];
 }
 
-/** Filters that are generated, typed, loaded from a file or live, with edits and a step: {source, live, controls, edit, step, setStep}. */
+/** Filters that are generated, typed, from a file or live, with edits and a step. */
 export function useSource(defaults = {}) {
   const [from, setFrom] = useParam("from", "generated"), [rules, setRules] = useParam("rules"), [edits, setEdits] = useParam("edits"), [step, setStep] = useParam("step");
   const [generator, generated] = useGenerator(defaults), [text, type] = useState(rules), [tooLong, warn] = useState(false);
@@ -51,11 +51,11 @@ export function useSource(defaults = {}) {
   const source = {generator, rules: from === "rules" ? text || "# nothing" : "", edits: edits ? edits.split("\n") : [], step: step === "" ? null : Number(step)};
   const edit = line => { setEdits(edits ? edits + "\n" + line : line); setStep(""); };
   const controls = html`<${Pick} param="from" label="Filters from" fallback="generated" options=${[["generated", "the generator"], ["rules", "my rules"], ["live", "live subscriptions"]]}/>${from === "generated" && generated}
-    ${from === "rules" && html`<label class="field wide">One filter a line, perhaps with an interface and a tab before it<textarea rows="4" value=${text} spellcheck=${false} onChange=${e => take(e.target.value)} placeholder="x < 10"></textarea></label><label class="field">or a file<input type="file" accept=".txt,.csv,text/plain" onChange=${file}/></label>${tooLong && html`<p class="warn">These rules are too long for the address: they are gone when the page is loaded again.</p>`}`}`;
+    ${from === "rules" && html`<label class="field wide">One filter a line; an interface and a tab may precede it<textarea rows="4" value=${text} spellcheck=${false} onChange=${e => take(e.target.value)} placeholder="x < 10"></textarea></label><label class="field">or a file<input type="file" accept=".txt,.csv,text/plain" onChange=${file}/></label>${tooLong && html`<p class="warn">Too long for the address: these rules are gone when the page is loaded again.</p>`}`}`;
   return {source, live: from === "live", controls, edit, step, setStep, edits, undo: () => { setEdits(edits.split("\n").slice(0, -1).join("\n")); setStep(""); }};
 }
 
-/** Steps back and forth, a slider, and play. Keys when it has the focus: arrows, Home, End, space. */
+/** Steps back and forth, a slider, and play. */
 export function Steps({step, steps, set, last, speeds = false, marks = []}) {
   const [playing, play] = useState(false), [speed, setSpeed] = useState("1"), now = useRef(step);
   now.current = step;

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from weft.algebra.relate import overlaps
-from weft.console.views.panels import picture
-from weft.drawing.layout import Spacing, place
+from weft.console.drawings import placed
+from weft.drawing.layout import Spacing
 from weft.errors import FilterError, OptionError, WeftError
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -53,6 +53,7 @@ class RunIndex(NamedTuple):
     marks: list[tuple[int, str, str]]  # step, kind (failed, phase), text
     mentioned: dict[str, list[int]]  # the steps in which a name occurs
     kinds: dict[str, int]  # messages of each kind
+    figures: dict[str, float]  # of the whole run
 
 
 def run_names(folder: Path) -> list[str]:
@@ -103,8 +104,10 @@ def _opened(path: str, _: int) -> RunIndex:
     marks: list[tuple[int, str, str]] = []
     mentioned: dict[str, list[int]] = {}
     kinds: Counter[str] = Counter()
+    figures: dict[str, float] = {}
     for step in recording.steps():
         times.append(step.at)
+        figures |= step.body.get("figures", {})
         for name, holds in step.body.get("assertions", {}).items():
             if not holds:
                 marks.append((step.number, "failed", name))
@@ -113,7 +116,7 @@ def _opened(path: str, _: int) -> RunIndex:
         kinds.update(message[2] for message in step.body.get("messages", ()))
         for name in _names_of(step):
             mentioned.setdefault(name, []).append(step.number)
-    return RunIndex(recording, times, marks, mentioned, dict(kinds.most_common()))
+    return RunIndex(recording, times, marks, mentioned, dict(kinds.most_common()), figures)
 
 
 def _names_of(step: RunStep) -> set[str]:
@@ -167,6 +170,7 @@ def run_view(folder: str, request: RunRequest) -> dict[str, Any]:
         "picture": run_picture(recording, state, here, request.graph),
         "tables": tables_of(state, request.broker) if request.broker else [],
         "kinds": index.kinds,
+        "figures": index.figures,
     }
 
 
@@ -322,7 +326,7 @@ def _tree_places(names: tuple[str, ...], links: tuple[tuple[str, str], ...]) -> 
             seen.update(fresh)
             below[node] += fresh
             todo += fresh
-    drawn = picture(place([44.0] * len(names), below, Spacing(row=44.0, gap=14.0, between=120.0)), len(names))
+    drawn = placed([44.0] * len(names), below, Spacing(row=44.0, gap=14.0, between=120.0))
     return {name: tuple(drawn["at"][index]) for index, name in enumerate(names)}
 
 

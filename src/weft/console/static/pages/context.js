@@ -7,7 +7,7 @@ import {Badges, Choice, Num, Pick, Steps, Tick, filters, none, some, useGenerato
 
 function Forest({of, title, letter, marked, choose, matches}) {
   const named = n => letter + n, chosen = of.nodes.findIndex(n => n.numbers.some(m => named(m) === marked));
-  const nodes = of.nodes.map(n => ({...n, lines: n.numbers.length ? [n.numbers.map(named).join(", ")] : ["preloaded"], kind: n.kind + (n.numbers.some(m => matches.has(named(m))) ? " lit" : "")}));
+  const nodes = of.nodes.map(n => ({...n, full: of.full, lines: n.numbers.length ? [n.numbers.map(named).join(", ")] : ["preloaded"], kind: n.kind + (n.numbers.some(m => matches.has(named(m))) ? " lit" : "")}));
   return html`<section class="panel" aria-label=${title}><h2>${title}</h2><p class="dim">${plural(of.total, "filter")}, ${plural(of.roots, "root")}, depth ${of.depth}</p>${nodes.length ? html`<${Boxes} picture=${of.picture} nodes=${nodes} row=${of.row} label=${title} chosen=${chosen < 0 ? null : chosen} choose=${i => nodes[i].numbers.length && choose(named(nodes[i].numbers[0]))} className="tall"/>` : none(`No ${title.toLowerCase()} yet`, "Step forward, or add one.")}</section>`;
 }
 
@@ -22,7 +22,7 @@ export default function Context() {
   const rows = data ? [...data.by_query, ...data.by_profile] : [], row = rows.find(r => r.name === marked), matches = new Set(row?.matches ?? []);
   const columns = [{key: "name", label: "Name", show: r => html`<button onClick=${() => mark(r.name)}>${r.name}</button>`}, filters(), {key: "matches", label: "Matches", value: r => r.matches.join(" "), show: r => r.matches.length ? some(r.matches, 20) : html`<span class="dim">none</span>`}];
   const joined = data?.collection.joined ?? [], left = data?.collection.left ?? [];
-  return html`<h1>Context</h1><p>Profiles say where things are, queries what somebody wants to know of. Both are filters, kept in two forests, with the pairs that meet stored beside them.</p>
+  return html`<h1>Context</h1><p>Profiles say where things are, queries what somebody wants to know of: two forests of filters, and the pairs that meet.</p>
     <div class="controls">${controls}<${Pick} param="meeting" label="They meet by" fallback="covering" options=${[["covering", "covering: the query covers the profile"], ["overlap", "overlap"]]}/><${Pick} param="preload" label="Preloaded" fallback="none" options=${[["none", "nothing"], ["right", "what will be added"], ["wrong", "other things"]]}/><${Tick} param="bounds" label="Without bounds"/></div><${Trouble} error=${error} lines="2"/>
     ${data && html`<${Steps} step=${data.step} steps=${data.steps} set=${setStep} last=${data.last}/><${Badges} checks=${data.checks}/>
       <dl class="facts"><${Fact} label="Comparisons of the last step">${count(data.cost.last)}<//><${Fact} label="of all steps">${count(data.cost.steps)}<//><${Fact} label="of preloading">${count(data.cost.preloading)}<//><${Fact} label="each with each">${count(data.cost.naive)}<//><${Fact} label="Pairs">${count(data.pairs)}<//></dl>

@@ -38,7 +38,7 @@ export default function Space() {
   const toggle = name => setLayers(LAYERS.map(l => l[0]).filter(l => l === name ? !layers.includes(l) : layers.includes(l)).join(" ") || "none");
   const set = p => setPoint(p.join(",")), attribute = (label, value, put) => html`<${Choice} label=${label} value=${value} set=${put} options=${data.names}/>`;
   const move = axis => e => { if (e.target.value !== "") { const next = at ?? [...data.low]; next[axis] = Number(e.target.value); set(next); } };
-  return html`<h1>Space</h1><p>Filters over two attributes, and how the routing models see them. Click the plane, or type a point: who matches there, by which model?</p><div class="controls">${controls}</div><${Trouble} error=${error} lines="2"/>
+  return html`<h1>Space</h1><p>Filters over two attributes, as the routing models see them. Click the plane, or type a point.</p><div class="controls">${controls}</div><${Trouble} error=${error} lines="2"/>
     ${data && (!data.view ? none("No filters over two attributes", "Generate some, write rules that compare two attributes with numbers, or step forward.") : html`<${Steps} step=${data.step} steps=${data.steps} set=${setStep} last=${data.last}/>${data.notes.map(n => html`<p class="warn">${shown(n)}</p>`)}
       <div class="controls">${attribute("Across", data.x, setX)}${attribute("Up", data.y, setY)}<${Choice} label="Filter" value=${data.chosen ?? ""} set=${choose} options=${data.filters.map(f => [f.number, "#" + f.number])}/>
         <${Num} param="bits" label="Cells, 2 to the power of" fallback="4" min="2" max="6"/><${Num} param="gap" label="Gaps closed, up to" fallback="0" max="4096"/><${Num} param="labels" label="Labels, at most" fallback="16" min="1" max="256"/><${Tick} param="variable" label="Variable cells"/>

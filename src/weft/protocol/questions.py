@@ -43,6 +43,7 @@ class AskSessions(_Asked, frozen=True, tag="sessions"):
 
     text: _Name = ""
     connected: bool | None = None  # None: whether or not they are
+    exact: bool = False  # the one session of this name
 
 
 class AskSubscriptions(_Asked, frozen=True, tag="subscriptions"):

@@ -123,7 +123,8 @@ class Contents:
 
     def sessions(self, principal: str, question: AskSessions, progress: ListProgress) -> Iterator[ListStep]:
         """The sessions that were there when the list began."""
-        everyone = [*self._sessions.by_id.values()]
+        named = self._sessions.by_name.get(question.text) if question.exact else None
+        everyone = [*self._sessions.by_id.values()] if not question.exact else [named] if named is not None else []
         progress.total, seen_all = len(everyone), self.sees_all(principal)
         yield ListStep(len(everyone) // _COPIED)
         for session in everyone:

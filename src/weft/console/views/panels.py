@@ -43,11 +43,9 @@ def panel(
                 "text": text,
                 "short": short,
                 "lines": lines[:1] if full else lines,
-                "more": hidden,
                 "w": round(wide, 1),
                 "kind": "root" if node in roots else "",
                 "numbers": mine,
-                "full": full,
             }
         )
     return {

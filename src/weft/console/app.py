@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -229,7 +229,16 @@ class Console:
                 async with asyncio.timeout(STALLED):
                     await send({"type": "websocket.send", "text": text})
 
-            await self._live.serve(client, read, write)
+            ended = asyncio.create_task(self._logins.ended(scope["headers"]).wait(), name="weft-tab")
+            serving = asyncio.create_task(self._live.serve(client, read, write), name="weft-tab")
+            try:
+                await asyncio.wait({ended, serving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ended.cancel()
+                serving.cancel()
+                await asyncio.gather(ended, serving, return_exceptions=True)
+            with suppress(RuntimeError):  # the tab is gone
+                await send({"type": "websocket.close", "code": 1000})
 
 
 def _json(value: Any, headers: dict[str, str] | None = None) -> WholeAnswer:

@@ -233,3 +233,47 @@ def test_a_broker_that_was_restored_from_a_backup_forgets_a_session_that_had_lef
     assert (reader.home, reader.is_welcome) == ("a", True)
     assert state(network, "b", reader) is MoveState.NONE
     assert is_clean(network)
+
+
+@pytest.mark.parametrize("moved_on", [False, True])
+@pytest.mark.parametrize("kind", [MoveFlush, MoveChunk])
+def test_a_broker_that_was_restored_in_the_middle_of_a_move_goes_on_with_what_it_has(
+    kind: type, moved_on: bool
+) -> None:
+    """The old broker has handed over everything, and has forgotten it."""
+    network, reader, writer = stage()
+    sender = "b" if kind is MoveFlush else "a"
+    relay = network[sender].core._links.relay
+    keep_back(network, sender, kind)
+    reader.move("b")
+    network.settle()
+    backup = network["b"].log.backup("another log")
+    network[sender].core._links.relay = relay  # type: ignore[method-assign]
+    settle(network, reader, writer)
+    assert state(network, "b", reader) is MoveState.HOME
+    if moved_on:
+        reader.move("c")
+        settle(network, reader, writer)
+    for near, far in [(near, far) for near, far in network.wires.items() if near.broker == "b"]:
+        network._forget(near, far)
+        network[far.broker].cut(far.connection)
+    network["b"].driver.stop()
+    network["b"].start(backup)
+    network.dial("m", "b")
+    network.dial("b", "c")
+    if not moved_on:
+        reader.connection = ""
+    for _ in range(3):
+        reader.greet("b")
+        settle(network, reader, writer, rounds=4)
+    assert (reader.home, reader.is_welcome) == ("b", True)
+    assert {name: state(network, name, reader) for name in "ambc"} == {
+        "a": MoveState.NONE,
+        "m": MoveState.NONE,
+        "b": MoveState.HOME,
+        "c": MoveState.NONE,
+    }
+    assert is_clean(network)
+    writer.publish(x=9)
+    settle(network, reader, writer)
+    assert reader.shown[-1] == b"p 2"

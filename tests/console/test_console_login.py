@@ -6,6 +6,7 @@ from time import time
 
 import httpx
 import pytest
+from websockets.sync.client import connect as open_socket
 
 from console.console_lab import api
 from gateway.test_gateway_security import settings
@@ -104,3 +105,16 @@ def test_a_gateway_that_is_not_there_or_refuses_is_named():
 def test_a_wrong_token_is_refused_in_one_sentence(guarded):
     with pytest.raises(BrokerError, match="refused: the broker does not accept"):
         console_address(guarded.gateway, "nonsense")
+
+
+def test_a_live_connection_ends_with_its_login(guarded):
+    with api(guarded) as web:
+        web.post("/session", json={"token": bearer("root")})
+        headers = {"Cookie": f"weft={web.cookies['weft']}"}
+        address = guarded.gateway.replace("http", "ws") + "/api/v1/live"
+        with open_socket(address, origin=guarded.gateway, additional_headers=headers, proxy=None) as socket:
+            socket.send('{"topics": ["overlay"]}')
+            assert "brokers" in socket.recv(60)
+            web.post("/session/end", json={})
+            for _ in socket:  # until it is closed
+                pass

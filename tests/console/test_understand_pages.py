@@ -112,7 +112,7 @@ def test_a_filter_is_chosen_by_keys_marked_everywhere_removed_and_added(local, t
     page.page.get_by_role("button", name="Add", exact=True).click()
     settled(page, "step 14 of 14")
     page.see("add #13 (I1): a >= 0")
-    page.page.get_by_role("button", name="Undo the last edit").click()
+    page.page.get_by_role("button", name="Undo").click()
     settled(page, "step 13 of 13")
 
 

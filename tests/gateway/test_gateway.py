@@ -341,6 +341,22 @@ def test_a_reader_that_comes_back_soon_has_missed_nothing_of_other_brokers(tmp_p
     asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
 
 
+def test_the_status_of_a_subscription_says_for_whom_it_waits(tmp_path):
+    async def main():
+        ends = BrokerConfig(name="a", links={"b": LinkConfig("")})  # b is not there yet
+        async with broker(tmp_path / "a", config=ends) as a:
+            async with gateway_of(a) as web:
+                made = (await web.put("/subscriptions/s", json={})).json()["status"]
+                assert (made["state"], made["waiting_for"]) == ("accepted", ["b"])
+            there = BrokerConfig(name="b", links={"a": LinkConfig(a.address)})
+            async with broker(config=there), gateway_of(a) as web:  # a new gateway, which asks the broker
+                while (found := (await web.get("/subscriptions/s")).json()["status"])["state"] != "complete":
+                    assert found["waiting_for"] == ["b"]
+                assert found["waiting_for"] == []
+
+    asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
+
+
 def test_a_reader_that_comes_back_too_late_is_told_of_a_gap(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.gateway.clients.MOST_LINGERING", 0)
 

@@ -197,3 +197,27 @@ def test_predicates_and_taxonomies_come_from_the_settings(tmp_path: Path, monkey
         assert wanted.receive(PATIENCE)["n"] == 4
         with pytest.raises(FilterError, match="unknown predicate 'odd'"):
             client.subscribe("odd(n)")
+
+
+# -- rates --------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_shown_changed_and_kept_through_a_restart(tmp_path: Path) -> None:
+    from weft.testing import broker
+
+    with broker(tmp_path / "data") as local, local.connect_sync() as client:
+        wanted = client.subscribe("x >= 0", name="alerts", rate="2/d")
+        for x in range(5):
+            client.publish({"x": x}, timeout=PATIENCE)
+        assert [wanted.receive(PATIENCE)["x"] for _ in range(2)] == [0, 1]
+        assert client.status().counts["suppressed"] == 3
+        client.change("alerts", 1, "x >= 1")
+        assert [each.filter for each in client.subscriptions("alerts")] == ["x >= 1 AT MOST 2/d"]
+    with broker(tmp_path / "data") as local, local.connect_sync() as client:
+        assert [each.filter for each in client.subscriptions("alerts")] == ["x >= 1 AT MOST 2/d"]
+        client.publish({"x": 7}, timeout=PATIENCE)
+        assert client.status().counts["suppressed"] == 1, "nothing is left after a restart"
+        again = client.subscribe("x >= 1", name="alerts")
+        client.publish({"x": 8}, timeout=PATIENCE)
+        while again.receive(PATIENCE)["x"] != 8:
+            pass

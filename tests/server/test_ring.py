@@ -234,6 +234,25 @@ def test_a_member_that_is_gone_is_named_until_it_is_forgotten() -> None:
     asyncio.run(body())
 
 
+def test_a_node_is_known_by_another_address_than_the_one_at_which_it_listens() -> None:
+    async def body() -> None:
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            known, bound = (free_ports(2) + offset for offset in range(2))
+            config = BrokerConfig(
+                name="a", listen=("weft://127.0.0.1:0",), memory=True, model="simple", links={RING: LinkConfig()}
+            )
+            broker = await stack.enter_async_context(start(config))
+            made = ring_config(f"127.0.0.1:{known}", (), (), None, bind=f"127.0.0.1:{bound}", new_ring=True)
+            ring = await stack.enter_async_context(RingService(broker, made))
+            assert (await ask(f"127.0.0.1:{bound}")).address == ring.address == f"weft://127.0.0.1:{known}"
+
+    asyncio.run(body())
+    with pytest.raises(OptionError, match="--ring HOST:PORT"):
+        ring_config("127.0.0.1:0", (), (), None, bind="127.0.0.1:7000")
+    with pytest.raises(OptionError, match="needs a key"):
+        ring_config("127.0.0.1:7000", (), (), None, bind="192.0.2.1:7000")
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(OptionError, match="needs a key"):
         RingConfig(Address.parse("weft://192.0.2.1:7000"))

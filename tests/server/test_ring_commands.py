@@ -75,7 +75,7 @@ def test_general_topics_ranges_and_partial_match_on_a_ring_that_shares_its_load(
         (("sub", "x > 1", "--partial", "--ranges", "overlap"), "cannot be combined"),
         (("sub", "kind = 'a'", "--topic", "kind", "--general", "a=,"), "write NAME=TOPIC,TOPIC"),
         (("sub", "x > 1", "--ranges", "near"), "covering or overlap, not 'near'"),
-        (("ring", "serve", "--new-ring", "--memory", "--general", "a=b"), "name the topics' attribute, too"),
+        (("ring", "serve", "--new-ring", "--memory", "--general", "a=b"), "general topics need the attribute"),
         (("ring", "serve", "--new-ring", "--memory", "--topic", "k", "--general", "a=b", "--general", "b=a"), "cycle"),
     ],
 )

@@ -265,6 +265,11 @@ class Completion:
         marked = (each.left if each is not None and each.marked else self._neighbours for each in announcement.changes)
         return {link for links in marked for link in links}
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anything is not complete."""
+        return bool(self._waiting)
+
     def awaited(self, session: Session, number: SubNumber) -> tuple[str, ...]:
         """The neighbours for which a subscription is not complete; empty if it is, as far as a bounded search finds."""
         for announcement in islice(self._waiting, _MOST_SEARCHED):

@@ -34,7 +34,7 @@ from weft.language.ast import Filter
 from weft.language.lexer import is_longer
 from weft.log.base import Offset, Put, Remove, StateChange, SubRow
 from weft.model.limits import LIMITS
-from weft.model.rate import split_rate
+from weft.model.rate import split_rate, with_rate
 from weft.protocol.messages import Accepted, Failed, Replace, SubNumber, Subscribe, SubscribeProfiles, Unsubscribe
 
 if TYPE_CHECKING:
@@ -214,11 +214,13 @@ class ClientSubscriptions:
         journal.write.require(changes, FilterReplaced(connection, sub, before, accepted, announcement))
 
     def change(self, session: Session, number: SubNumber, text: str, now: Now) -> None:
-        """Give a client's subscription another filter, which its rules allow, on behalf of somebody else.
+        """Give a client's subscription another filter, which its rules allow, for somebody else; its rate stays.
 
         Raises what `REFUSALS` lists.
         """
         sub = _known(session, Replace(number, text))
+        if split_rate(text)[1] is None:
+            text = with_rate(text, split_rate(sub.text)[1])  # it keeps its rate
         absent = Connection(ConnectionId(""), now.monotonic)  # nobody is answered
         absent.session, absent.principal = session, session.owner
         before = self._refilter(sub, self.read_filter(absent, text), text, now)

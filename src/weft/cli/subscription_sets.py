@@ -194,6 +194,9 @@ def tune(  # noqa: PLR0913, PLR0917
     _show_tuning(found, perf_counter() - start)
     if out is not None:
         say(f"written: {out}")
+        say(f'settings of every broker: tuning = "{out}", and name = "{chosen}" in [model]')
+        if chosen == "dls":
+            say(f"or, for a network that runs: weft retune {out}")
     if not found.kept:
         say_notes(["measured with all subscriptions, the choice exceeds a limit: raise the limit"])
     if found.measured.figures.filters_nothing:

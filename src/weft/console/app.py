@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -120,7 +120,8 @@ class Console:
         request = secrets.token_hex(4)
         is_socket = scope["type"] == "websocket"
         try:
-            self._gateway.check_origin(scope, scope["headers"])
+            if self._gateway.check_origin(scope, scope["headers"]):  # one of gateway.origins
+                raise ProblemError(ORIGIN, "the console is for its own pages; other sites use the gateway with a token")
             if is_socket:
                 await self._tab(scope, receive, send)
                 return
@@ -229,7 +230,16 @@ class Console:
                 async with asyncio.timeout(STALLED):
                     await send({"type": "websocket.send", "text": text})
 
-            await self._live.serve(client, read, write)
+            ended = asyncio.create_task(self._logins.ended(scope["headers"]).wait(), name="weft-tab")
+            serving = asyncio.create_task(self._live.serve(client, read, write), name="weft-tab")
+            try:
+                await asyncio.wait({ended, serving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ended.cancel()
+                serving.cancel()
+                await asyncio.gather(ended, serving, return_exceptions=True)
+            with suppress(RuntimeError):  # the tab is gone
+                await send({"type": "websocket.close", "code": 1000})
 
 
 def _json(value: Any, headers: dict[str, str] | None = None) -> WholeAnswer:

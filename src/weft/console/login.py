@@ -36,6 +36,7 @@ class ConsoleLogin:
     expires: float  # UTC seconds
     used_at: float
     users: int = 0  # requests and live connections that use it now
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -83,7 +84,13 @@ class Logins:
         """End a login."""
         login = self._known.pop(key, None)
         if login is not None:
+            login.ended.set()
             in_background(login.holding.aclose())
+
+    def ended(self, headers: list[tuple[bytes, bytes]]) -> asyncio.Event:
+        """What is set when the login of a request ends; never, if it has none."""
+        login = self._known.get(cookie_of(headers))
+        return asyncio.Event() if login is None else login.ended
 
     @asynccontextmanager
     async def client(self, headers: list[tuple[bytes, bytes]], host: str) -> AsyncIterator[PrincipalClient]:

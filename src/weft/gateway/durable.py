@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -88,14 +87,12 @@ class DurableSubscription:
 
     def __init__(self, log: HistoryReader, id: str, name: str, text: str, options: DurableOptions) -> None:
         self.id, self.text, self.options = id, text, options
-        self.is_complete = False  # active at every broker
         self.is_over = False  # it must be opened anew
         self._log, self.session = log, name
         self._subscription: Subscription | None = None
         self._open: dict[int, _Open] = {}
         self._stream: StreamReader | None = None
         self._pulling = asyncio.Lock()
-        self._completing: asyncio.Task[None] | None = None
         self._users = 0
         self._idle_since = _now()
         self.gaps = 0  # ranges that the broker dropped, as far as readers were told
@@ -109,18 +106,12 @@ class DurableSubscription:
             how = {"since": since, "ordered": ordered, "lag": lag or 0, "expires": expires}
             made = self._log.client.subscribe(self.text, name=self.session, **how)  # type: ignore[arg-type]
             self._subscription = made
-            self._completing = asyncio.create_task(self._complete(made), name="weft-complete")
         try:
             await self._subscription
         except WeftError:
             self.is_over = True
             raise
         return self._subscription
-
-    async def _complete(self, subscription: Subscription) -> None:
-        with suppress(WeftError):
-            await subscription.complete()
-            self.is_complete = True
 
     @property
     def is_reading(self) -> bool:
@@ -159,8 +150,6 @@ class DurableSubscription:
 
     async def close(self) -> None:
         """Leave it: what is not acknowledged goes back to the broker."""
-        if self._completing is not None:
-            self._completing.cancel()
         if self._subscription is not None:
             await self._subscription.close()
 

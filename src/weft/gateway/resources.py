@@ -64,6 +64,7 @@ class SubscriptionCondition(msgspec.Struct, kw_only=True):
     """How a subscription is."""
 
     state: str  # accepted, or complete: active at every broker
+    waiting_for: list[str] = []  # neighbours of the broker that have not confirmed it yet
     connected: bool  # a reader of it has a connection to the broker
     behind: int  # events that are not acknowledged
     matched: int  # events that it matched since the broker started

@@ -254,9 +254,9 @@ async def _shown(call: GatewayCall, known: DurableSubscription) -> SubscriptionA
 
 
 def _answer(named: SessionName, facts: SubscriptionFacts, known: DurableSubscription | None) -> SubscriptionAnswer:
-    complete = known is not None and known.is_complete
     condition = SubscriptionCondition(
-        state="complete" if complete else "accepted",
+        state="accepted" if facts.waiting_for else "complete",
+        waiting_for=list(facts.waiting_for),
         connected=facts.connected,
         behind=facts.behind,
         matched=facts.matched,

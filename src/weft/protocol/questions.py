@@ -43,6 +43,7 @@ class AskSessions(_Asked, frozen=True, tag="sessions"):
 
     text: _Name = ""
     connected: bool | None = None  # None: whether or not they are
+    exact: bool = False  # the one session of this name
 
 
 class AskSubscriptions(_Asked, frozen=True, tag="subscriptions"):
@@ -241,6 +242,7 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
     behind: int = 0  # events of its queue that are not acknowledged, or held
     matched: int = 0  # events, since the broker started
     matched_at: int = 0  # when the last one was matched, UTC seconds; 0: never
+    waiting_for: tuple[str, ...] = ()  # neighbours that have not confirmed it, if a session was named in the question
 
 
 class ProfileFacts(msgspec.Struct, frozen=True):

@@ -56,7 +56,9 @@ class RingConfig:
             raise OptionError("a node that is reached at another address needs its port: --ring HOST:PORT")
         if any(place.unix for place in places):
             raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
-        for given, what in ((self.rotate, "rotated"), (self.merge, "merged"), (self.topics.below or None, "general")):
+        if self.topics.below and not self.topic:
+            raise OptionError("general topics need the attribute whose values are topics: --topic NAME")
+        for given, what in ((self.rotate, "rotated"), (self.merge, "merged")):
             if self.groups is None and given is not None:
                 raise OptionError(f"only topic groups are {what}; name the topics' attribute, too: --topic NAME")
         if self.groups is not None:

@@ -234,10 +234,11 @@ class Departures:
         elif self.has_profiles(session):
             reason = f"session {session.name!r} has profiles, which do not move yet; withdraw them first"
             self._refuse(message, source, ("profiles", reason), session.epoch, now)
+        elif asked is not None and again:  # that is stored, or on its way into the log
+            self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
         else:
-            version = asked.version if asked is not None and again else 0
             before, session.epoch = session.epoch, epoch
-            session.asked = answered = AskedMove(epoch, source, version, message.invited)
+            session.asked = answered = AskedMove(epoch, source, 0, message.invited)
             rows = [Put(session.row()), Put(answered.row(session.id))]
             self._journal.write.require(rows, MoveStored(MoveStep.ANSWERED, (session, answered, before)))
 
@@ -270,9 +271,9 @@ class Departures:
             self._post(asked.peer, told, now)
 
     @staticmethod
-    def undo_answer(session: Session, asked: AskedMove, before: int) -> None:
-        """The epoch could not be stored: whoever asked asks again."""
-        if session.asked == asked:
+    def undo_answer(session: Session, asked: AskedMove, before: int | None) -> None:
+        """The epoch could not be stored: whoever asked asks again. Without `before`, it was stored with another one."""
+        if session.asked == asked and before is not None:
             session.asked = None
             if session.epoch == asked.epoch:
                 session.epoch = before
@@ -442,8 +443,12 @@ class Departures:
         tombstone = self.tombstones.get(message.session)
         if tombstone is not None:
             known.append(tombstone.epoch)
+        if tombstone is not None and (message.epoch, source) == (tombstone.epoch, tombstone.peer):
+            # it had everything: its log is from a backup
+            self._post(source, MoveUnknown(message.session, message.epoch), now)
+            return
         if message.epoch in known:
-            return  # it has everything
+            return  # it has left for another broker
         if not known and message.log_id != self._journal.log_id:
             self._post(source, MoveUnknown(message.session, message.epoch), now)
         else:
@@ -455,7 +460,7 @@ class Departures:
         """Send some of what a session has."""
         departure = self.left.get((message.session, message.epoch))
         if departure is None or departure.peer != source:
-            if departure is None and message.session not in self.tombstones:
+            if departure is None:  # it had everything, and its log is from a backup; or nothing is known here
                 self._post(source, MoveUnknown(message.session, message.epoch), now)
             return
         if departure.finishing or message.phase >= PullPhase.NOTHING.value:

@@ -242,6 +242,10 @@ class Moves:
             reason = f"the session has gone on at {whence.home}, and this broker has yet to learn it; try again"
             self._clients.close(connection, "moving", reason, now)
             return True
+        if arrival is not None and whence is not None and arrival.epoch < whence.home_epoch:
+            self.arrivals.refused(arrival)  # it came, and has gone on: this broker's log is from a backup
+            self._clients.close(connection, "moving", "the session has gone on elsewhere; try again", now)
+            return True
         if arrival is not None and whence is not None and whence.abandon is not None:
             self._be_patient(arrival, 1_000 * whence.abandon, now)
         if arrival is None or arrival.state is not MoveState.ARRIVING:
@@ -615,7 +619,7 @@ class Moves:
         """Something about a move could not be stored."""
         subject = value.subject
         match value.step, subject:
-            case MoveStep.ANSWERED, (Session() as session, AskedMove() as asked, int() as before):
+            case MoveStep.ANSWERED, (Session() as session, AskedMove() as asked, before):
                 self.departures.undo_answer(session, asked, before)
             case ((MoveStep.CUT_READY | MoveStep.CUT), Departure()):
                 self.departures.undo_cut(subject, reason)

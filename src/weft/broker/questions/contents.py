@@ -66,6 +66,7 @@ _MOST_LINKS = 64  # of a summary
 # work, in about microseconds
 _PASSED = 1  # a row that is not wanted
 _ROW = 12  # one that is
+_AWAITED = 500  # one, and for whom it waits
 _ITEM = 40  # an item of a link
 _COMPARED, _COLUMN = 64, 12  # subscriptions that are compared with a filter together, and each of them
 _PAIR = 90  # a subscription that is compared with a filter alone
@@ -110,7 +111,7 @@ class Contents:
         self._profiles = profiles
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._journal, self._parse = parts.access, parts.journal, parts.parse
-        self._links, self._decoder = links, parts.decoder
+        self._links, self._decoder, self._completion = links, parts.decoder, parts.completion
         self._kept_orders: dict[int, LocalOrder] = {}  # that were asked for last
         self._orders = 0
 
@@ -122,7 +123,8 @@ class Contents:
 
     def sessions(self, principal: str, question: AskSessions, progress: ListProgress) -> Iterator[ListStep]:
         """The sessions that were there when the list began."""
-        everyone = [*self._sessions.by_id.values()]
+        named = self._sessions.by_name.get(question.text) if question.exact else None
+        everyone = [*self._sessions.by_id.values()] if not question.exact else [named] if named is not None else []
         progress.total, seen_all = len(everyone), self.sees_all(principal)
         yield ListStep(len(everyone) // _COPIED)
         for session in everyone:
@@ -194,6 +196,9 @@ class Contents:
             for sub in subs:
                 if sub.queue.share or question.text not in sub.text or session.subs.get(sub.number) is not sub:
                     yield ListStep(_PASSED)
+                elif question.session and self._completion.is_waiting:
+                    facts, awaited = self.subscription(session, sub), self._completion.awaited(session, sub.number)
+                    yield ListStep(_AWAITED, msgspec.structs.replace(facts, waiting_for=awaited))
                 else:
                     yield ListStep(_ROW, self.subscription(session, sub))
         if question.session:

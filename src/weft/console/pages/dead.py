@@ -13,6 +13,7 @@ from weft.console.pages.listing import number_of
 from weft.errors import RequestError
 
 MOST_QUEUES = 200  # sessions that are looked through
+MOST_SEEN = 5_000  # sessions of whomever that are passed over
 _TOGETHER = 20
 _LISTED = 100
 
@@ -21,8 +22,12 @@ async def queues(call: ConsoleCall) -> dict[str, Any]:
     """Which of one's own durable sessions have dead letters; the first sessions whose names contain a text."""
     client = call.client.client
     names: list[str] = []
-    more = False
+    more, seen = False, 0
     async for each in client.sessions(call.query.get("text", "")):
+        seen += 1
+        if seen > MOST_SEEN:
+            more = True
+            break
         if not each.name or not each.queues or each.owner != call.client.principal:
             continue
         if len(names) == MOST_QUEUES:

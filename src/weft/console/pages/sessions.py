@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from weft.client.client import Client
 from weft.client.questions import rows_of
 from weft.console.page import ConsoleCall, ConsolePage, TopicWatch, get, post
 from weft.console.pages.listing import listed
@@ -28,9 +29,9 @@ async def session(call: ConsoleCall) -> dict[str, Any]:
     return await _session(call.client.client, call.query.get("name", ""), call.query.get("broker", ""))
 
 
-async def _session(client: Any, name: str, broker: str) -> dict[str, Any]:
-    async for each in client.sessions(name, broker=broker):
-        if each.name == name:
+async def _session(client: Client, name: str, broker: str) -> dict[str, Any]:
+    for each in rows_of((await client.ask(AskSessions(name, exact=True), broker=broker)).answer):
+        if each.name == name:  # a broker of an older version lists all whose names contain it
             return {"session": msgspec.to_builtins(each)}
     raise ProblemError(UNKNOWN, f"there is no session {name[:100]!r} at this broker, or it is not yours")
 

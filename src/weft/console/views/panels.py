@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.drawing.layout import Drawing, Spacing, place
+from weft.console.drawings import placed
+from weft.drawing.layout import Spacing
 from weft.drawing.order_view import label, more, view, wanted
 from weft.order.node import Node
 from weft.order.structure import Structure
@@ -42,17 +43,14 @@ def panel(
                 "text": text,
                 "short": short,
                 "lines": lines[:1] if full else lines,
-                "more": hidden,
                 "w": round(wide, 1),
                 "kind": "root" if node in roots else "",
                 "numbers": mine,
-                "full": full,
             }
         )
-    drawing = place([each["w"] for each in nodes], below, FULL if full else SMALL) if nodes else Drawing()
     return {
         "nodes": nodes,
-        "picture": picture(drawing, len(nodes)),
+        "picture": placed([each["w"] for each in nodes], below, FULL if full else SMALL),
         "row": (FULL if full else SMALL).row,
         "full": full,
         "total": seen.total,
@@ -61,14 +59,4 @@ def panel(
         "roots": sum(1 for _ in structure.roots),
         "edges": sum(len(node.parents) for node in structure if structure.top not in node.parents),
         "comparisons": structure.relation.comparisons,
-    }
-
-
-def picture(drawing: Drawing, boxes: int) -> dict[str, Any]:
-    """A drawing for the pages' canvas."""
-    return {
-        "width": round(drawing.width, 1),
-        "height": round(drawing.height, 1),
-        "at": [(round(x, 1), round(y, 1)) for x, y in (drawing.at[box] for box in range(boxes))],
-        "lines": [(a, b, [(round(x, 1), round(y, 1)) for x, y in line]) for (a, b), line in drawing.lines.items()],
     }

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from weft.algebra.relate import overlaps
-from weft.console.views.panels import picture
-from weft.drawing.layout import Spacing, place
+from weft.console.drawings import placed
+from weft.drawing.layout import Spacing
 from weft.errors import FilterError, OptionError, WeftError
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -326,7 +326,7 @@ def _tree_places(names: tuple[str, ...], links: tuple[tuple[str, str], ...]) -> 
             seen.update(fresh)
             below[node] += fresh
             todo += fresh
-    drawn = picture(place([44.0] * len(names), below, Spacing(row=44.0, gap=14.0, between=120.0)), len(names))
+    drawn = placed([44.0] * len(names), below, Spacing(row=44.0, gap=14.0, between=120.0))
     return {name: tuple(drawn["at"][index]) for index, name in enumerate(names)}
 
 

@@ -7,7 +7,7 @@ import {Badges, Choice, Num, Pick, Steps, Tick, filters, none, some, useGenerato
 
 function Forest({of, title, letter, marked, choose, matches}) {
   const named = n => letter + n, chosen = of.nodes.findIndex(n => n.numbers.some(m => named(m) === marked));
-  const nodes = of.nodes.map(n => ({...n, lines: n.numbers.length ? [n.numbers.map(named).join(", ")] : ["preloaded"], kind: n.kind + (n.numbers.some(m => matches.has(named(m))) ? " lit" : "")}));
+  const nodes = of.nodes.map(n => ({...n, full: of.full, lines: n.numbers.length ? [n.numbers.map(named).join(", ")] : ["preloaded"], kind: n.kind + (n.numbers.some(m => matches.has(named(m))) ? " lit" : "")}));
   return html`<section class="panel" aria-label=${title}><h2>${title}</h2><p class="dim">${plural(of.total, "filter")}, ${plural(of.roots, "root")}, depth ${of.depth}</p>${nodes.length ? html`<${Boxes} picture=${of.picture} nodes=${nodes} row=${of.row} label=${title} chosen=${chosen < 0 ? null : chosen} choose=${i => nodes[i].numbers.length && choose(named(nodes[i].numbers[0]))} className="tall"/>` : none(`No ${title.toLowerCase()} yet`, "Step forward, or add one.")}</section>`;
 }
 

@@ -380,3 +380,24 @@ def _changed(node: Node, session: Any, now: Any) -> list[Any]:
     node.core._begin(now)
     node.core._moves.departures.changed(session)
     return node.core._finish(now)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_epoch_that_could_not_be_stored_may_be_asked_for_again(times: int) -> None:
+    """The log is full when the old broker is asked, however often: the same epoch is answered later."""
+    stage = Stage(MoveRequest).move()
+    a = stage.network["a"]
+    a.at_once = False
+    [(_, relay), *_] = stage.held
+    for _ in range(times):
+        a.call(lambda now: stage._receive(a, relay, now))
+    session = a.core._sessions.by_id[stage.reader.id]
+    before = session.epoch
+    assert session.asked is not None
+    while a.driver.waiting:
+        a.reject("the quota is used up")
+    assert session.asked is None
+    assert session.epoch < before
+    a.at_once = True
+    stage.deliver_held()
+    stage.finish()

@@ -212,7 +212,7 @@ class CopiesStored(NamedTuple):
     state: MoveState
 
 
-MoveSubject: TypeAlias = "Departure | Arrival | CopiesStored | tuple[Session, AskedMove, int]"
+MoveSubject: TypeAlias = "Departure | Arrival | CopiesStored | tuple[Session, AskedMove, int | None]"
 
 
 class MoveStored(NamedTuple):

@@ -246,12 +246,12 @@ class LiveFeed:
     async def _open(self) -> None:
         self._connections = self._client.connections
         subscription = await self._client.subscribe(self.text)
-        if self.is_over:
-            await subscription.close()
-            return
         self._log_id = self._client.log_id
         with suppress(AccessError, RequestError):
             self._position = self._unbroken = (await self._log.page(NEVER, self.text)).end
+        if self.is_over:  # everybody has left meanwhile
+            await subscription.close()
+            return
         self._subscription = subscription
         self._start(self._run(subscription))
         self._start(self._complete(subscription))

@@ -286,20 +286,24 @@ class CoreWorld(ScriptedWorld):
             self.network.link(broker(near), broker(far))
             for at in (near, far):
                 self._watch_timer(broker(at))
-        self._until(lambda: all(link.warm for each in self.network.brokers.values() for link in each.core.links()))
+        brokers = self.network.brokers.values()
+        is_ready = self._until(lambda: all(link.warm for each in brokers for link in each.core.links()))
         for client in self.clients.values():
             client.line.start()
             if not client.spec.publishes:
                 self.trace.subscriptions[client.name] = client.spec.filter
-        self._until(lambda: all(each.is_complete for each in self.clients.values()))
+        if not self._until(lambda: all(each.is_complete for each in self.clients.values())) or not is_ready:
+            raise ProtocolError("the warm-up does not end: a link or a subscription is not complete")
         self.engine.run(until=self.engine.now + _SLICE)
         self.event_hops = self.other_updates = 0
 
-    def _until(self, done: Callable[[], bool]) -> None:
+    def _until(self, done: Callable[[], bool]) -> bool:
+        """Let time pass until something is done; False if that takes too long."""
         for _ in range(_SLICES):
             if done():
-                return
+                return True
             self.engine.run(until=self.engine.now + _SLICE)
+        return done()
 
     def depart(self, handover: ClientHandover) -> None:
         """The client loses its connection, or keeps it, and arrives when the script says."""

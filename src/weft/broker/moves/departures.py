@@ -234,10 +234,11 @@ class Departures:
         elif self.has_profiles(session):
             reason = f"session {session.name!r} has profiles, which do not move yet; withdraw them first"
             self._refuse(message, source, ("profiles", reason), session.epoch, now)
+        elif asked is not None and again:  # that is stored, or on its way into the log
+            self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
         else:
-            version = asked.version if asked is not None and again else 0
             before, session.epoch = session.epoch, epoch
-            session.asked = answered = AskedMove(epoch, source, version, message.invited)
+            session.asked = answered = AskedMove(epoch, source, 0, message.invited)
             rows = [Put(session.row()), Put(answered.row(session.id))]
             self._journal.write.require(rows, MoveStored(MoveStep.ANSWERED, (session, answered, before)))
 
@@ -270,9 +271,9 @@ class Departures:
             self._post(asked.peer, told, now)
 
     @staticmethod
-    def undo_answer(session: Session, asked: AskedMove, before: int) -> None:
-        """The epoch could not be stored: whoever asked asks again."""
-        if session.asked == asked:
+    def undo_answer(session: Session, asked: AskedMove, before: int | None) -> None:
+        """The epoch could not be stored: whoever asked asks again. Without `before`, it was stored with another one."""
+        if session.asked == asked and before is not None:
             session.asked = None
             if session.epoch == asked.epoch:
                 session.epoch = before

@@ -619,7 +619,7 @@ class Moves:
         """Something about a move could not be stored."""
         subject = value.subject
         match value.step, subject:
-            case MoveStep.ANSWERED, (Session() as session, AskedMove() as asked, int() as before):
+            case MoveStep.ANSWERED, (Session() as session, AskedMove() as asked, before):
                 self.departures.undo_answer(session, asked, before)
             case ((MoveStep.CUT_READY | MoveStep.CUT), Departure()):
                 self.departures.undo_cut(subject, reason)

@@ -1,4 +1,4 @@
-"""What the console costs: `python tools/console_load.py [SUBSCRIPTIONS] [ROUNDS]`.
+"""What the console costs: `python tools/console_load.py [SUBSCRIPTIONS] [ROUNDS] [pages]`; `pages` measures no events.
 
 A broker with its gateway in processes of their own gets many subscriptions and 1,000 events per second. Printed are the
 first paint of pages and how long they take until they are at rest; the delay between a key and the next frame while the
@@ -129,6 +129,9 @@ async def main() -> None:
                     entries = "performance.getEntriesByType('paint').map(each => each.startTime)"
                     paints.append(max(await page.evaluate(entries)))
                 print(f"{path:<44} first paint {median(paints):6.0f} ms, at rest {median(rests):6.0f} ms", flush=True)
+            if sys.argv[3:] == ["pages"]:
+                await browser.close()
+                return
             async with publishing(address):
                 await page.goto(f"{gateway}/ui/events")
                 await page.wait_for_selector("body[data-ready]")

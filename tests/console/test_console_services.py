@@ -173,6 +173,16 @@ def test_a_gateway_may_be_without_a_console():
         assert httpx.get(f"{local.gateway}/health", trust_env=False).status_code == 200
 
 
+def test_sites_that_may_use_the_gateway_may_not_use_the_console():
+    config = BrokerConfig(gateway=GatewayConfig(origins=("https://app.example",)))
+    with broker(config=config, gateway=True) as local, api(local) as web:
+        origin = {"origin": "https://app.example"}
+        assert httpx.post(
+            f"{local.gateway}/filters/check", json={"filter": "x > 5"}, headers=origin, trust_env=False
+        ).is_success
+        assert web.post("/filters/check", json={"filter": "x > 5"}, headers=origin).status_code == 403
+
+
 def test_a_list_is_read_page_by_page():
     with broker(gateway=True) as local, local.connect_sync(name="many") as client, api(local) as web:
         kept = [client.subscribe(f"x > {number}").__enter__() for number in range(250)]

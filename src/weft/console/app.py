@@ -120,7 +120,8 @@ class Console:
         request = secrets.token_hex(4)
         is_socket = scope["type"] == "websocket"
         try:
-            self._gateway.check_origin(scope, scope["headers"])
+            if self._gateway.check_origin(scope, scope["headers"]):  # one of gateway.origins
+                raise ProblemError(ORIGIN, "the console is for its own pages; other sites use the gateway with a token")
             if is_socket:
                 await self._tab(scope, receive, send)
                 return

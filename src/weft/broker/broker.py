@@ -528,6 +528,9 @@ class Core:
             notices.expire()
             self._homes.expire()
             ends = min(self._homes.next_end, notices.next_end)
+        if notices.left_over:
+            self._journal.write.changes += notices.left_over
+            notices.left_over = []
         if notices.due:
             notices.write(now)
         if ends != NEVER:

@@ -30,6 +30,7 @@ from weft.index.pieces import (
     element_piece,
     element_prefix,
     fitting,
+    number_parts,
     pieces_of,
     real_list,
 )
@@ -170,12 +171,22 @@ def _of_element_test(name: str, attribute: str, values: ValueSet, tested: set[st
     if parts is None and found and attribute not in tested:
         tested.add(attribute)
         parts = list(_of_values(attribute, found, set()).parts)
-        parts.append(_Part({}, True, frozenset({Need(real_list(attribute), True)})))
+        parts += _of_list(attribute, found)
     if parts is None:
         parts = [_Part({}, True, frozenset({present}))]
     if values.absent:
         parts.append(_Part({}, needs=frozenset({Need(any_list(attribute), False)})))
     return _Choice(parts, sum(max(1, math.prod(map(_intervals, part.tests.values()))) for part in parts), listed=True)
+
+
+def _of_list(attribute: str, values: ValueSet) -> list[_Part]:
+    """The parts of a list whose elements are evaluated: by digits of its numbers, if only near ones are in the set."""
+    hull = interval.hull(values.numbers)
+    plain = not (values.strings or values.bools or values.timestamps)
+    bounded = plain and len(hull) == 2 and math.isfinite(hull[0][0])
+    pieces = number_parts(attribute, hull[0][0], hull[1][0]) if bounded else None
+    some = [real_list(attribute)] if pieces is None else pieces
+    return [_Part({}, True, frozenset({Need(piece, True)})) for piece in some]
 
 
 def _of_texts(attribute: str, values: ValueSet) -> list[_Part] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import chain
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,6 +94,34 @@ def element_part(attribute: str, pattern: Pattern) -> Piece | None:
     return Piece(list_axis(attribute), False, data) if data else None
 
 
+def number_parts(attribute: str, low: float, high: float) -> list[Piece] | None:
+    """Pieces of which one is in a list's text if an element is a number from low to high, and which few other lists
+    have; None if there are none, because the range is wide.
+    """
+    first, last = number_digits(low), number_digits(high)
+    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), len(first) - 1)
+    if same < _LEAST_DIGITS:
+        return None
+    digits = _HEX[_HEX.index(first[same]) : _HEX.index(last[same]) + 1]
+    return [Piece(list_axis(attribute), False, f"\0N{first[:same]}{digit}".encode()) for digit in digits]
+
+
+def number_digits(value: float) -> str:
+    """Sixteen digits that have the order of the numbers that they stand for.
+
+    >>> number_digits(-2.5) < number_digits(-1) < number_digits(0.0) < number_digits(3) <= number_digits(3.0)
+    True
+    """
+    (bits,) = _BITS.unpack(_FLOAT.pack(float(value) + 0.0))  # -0.0 is 0.0
+    return f"{bits ^ _ALL if bits >> 63 else bits | _SIGN:016x}"
+
+
+_FLOAT, _BITS = Struct(">d"), Struct(">Q")
+_SIGN, _ALL = 1 << 63, (1 << 64) - 1
+_HEX = "0123456789abcdef"
+_LEAST_DIGITS = 2  # of sign and exponent: a piece of fewer is in too many lists
+
+
 def list_text(value: Any) -> bytes:
     """The text of a list's elements, a scalar being a list of one; empty if the attribute is absent."""
     elements = elements_of(value)
@@ -106,7 +135,10 @@ def list_text(value: Any) -> bytes:
             pass  # a string that is not text: it came through no door
     keys = [key for key in map(element_key, elements) if key is not None]
     text = _list_text(*chain.from_iterable(map(_written_keys, keys)))
-    return text + b"\xfe" if type(value) is list else text
+    if type(value) is not list:
+        return text
+    numbers = [each for each in value if type(each) in _NUMERIC and each == each]  # noqa: PLR0124 - NaN is NULL
+    return text + b"\xfe" + "".join([f"\0N{number_digits(each)}" for each in numbers]).encode()
 
 
 def _list_text(*keys: bytes) -> bytes:
@@ -125,6 +157,7 @@ def _written_keys(key: str) -> tuple[bytes, ...]:
 
 
 _STRINGS = {str}
+_NUMERIC = (int, float)
 
 
 class Need(NamedTuple):

@@ -16,7 +16,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Argument(
             metavar="NAME",
             help="What to measure: language, hostile, match, order, routing, mics, negative, dls, tune, core, links, "
-            "broker, gateway, ring, mobility, spark or streaming.",
+            "broker, gateway, moves, ring, mobility, spark or streaming.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,

@@ -92,6 +92,8 @@ class ProfileProcess(MovingProcess):
                 client.replied(str(request.waiter), request.message, answer, code, notice.reason)
             case effects.Answered(number, _, about, code):
                 client.answered(number, about, code, notice.reason)
+            case effects.Missed(number) if number in client.asking:
+                pass  # the broker has ended it, and the answer was lost
             case effects.Ended(number):
                 self.consumers.pop(number, None)
                 client.wanted.pop(number, None)

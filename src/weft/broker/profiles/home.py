@@ -183,7 +183,7 @@ class HomeProfiles:
             session = self._sessions.by_id.get(row.session)
             self._journal.next_consumer = SeatId(max(self._journal.next_consumer, row.id + 1))
             if session is None:
-                self._journal.write.changes.append(Remove(ProfileRow, (row.id,)))
+                self._notices.left_over.append(Remove(ProfileRow, (row.id,)))
                 continue
             self._asked[row.session, row.name] = row
             self._version = max(self._version, row.version)

@@ -96,6 +96,7 @@ class ProfileNotices:
         self.queries: dict[SeatId, ProfileQuery] = {}
         # pairs to be compared with what was shown
         self.due: dict[SeatId, dict[ProfileIdentity, EndProof]] = {}
+        self.left_over: list[StateChange] = []  # rows of what is gone, to be removed in the first turn
         self._full_until = 0  # monotonic
         self._wake_at = 0  # the log's time for which a timer runs
         self._items = 0
@@ -239,7 +240,7 @@ class ProfileNotices:
         for row in kept.shown.values():
             known = self.queries.get(row.seat)
             if known is None:
-                self._journal.write.changes.append(Remove(ShownRow, (row.seat, row.profile)))
+                self.left_over.append(Remove(ShownRow, (row.seat, row.profile)))
             else:
                 known.shown[row.source, row.name] = row
                 self._remember(known, (row.source, row.name))

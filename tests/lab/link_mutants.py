@@ -38,10 +38,10 @@ def the_obvious_rule_for_complete(patch: Patch) -> None:
     """A change waits only for the links that were told something because of it."""
     tell, put_marks = Links.tell, Completion._put_marks
 
-    def recording(self, tells):
+    def recording(self, tells, table=0):
         completion = self._completion
         completion.lately = getattr(completion, "lately", set()) | {each.link for each in tells}
-        tell(self, tells)
+        tell(self, tells, table)
 
     def obvious(self, change):
         lately, self.lately = getattr(self, "lately", set()), set()

@@ -356,3 +356,25 @@ def test_a_hello_of_the_last_version_is_still_welcome(pair):
     assert pair["west"].hello("older", versions=(2, 4))
     assert isinstance(Hello(), Hello)
     assert pair["west"].core.is_attached(Link("east"))
+
+
+def test_a_version_never_goes_back_even_if_an_older_one_is_dropped_last():
+    network = ProfileNetwork("west")
+    network.greet("west", "driver")
+    network.do("west", "driver", query(1, "x >= 0"))
+    core = network["west"].core
+    old, new = (LivingProfile("station", "7", version, 1 << 60, b"", parse("x > 5")) for version in (1, 2))
+
+    def heard(gone, came, now):
+        core._begin(now)
+        core._notices._change(Link("east"), gone, came)
+        return core._finish(now)
+
+    for gone, came in (((), (old,)), ((), (new,)), ((new,), ()), ((old,), ())):
+        network["west"].call(heard, gone, came)
+    assert [(each.change, each.version) for each in network.notices("west", "driver")] == [
+        ("appeared", 1),
+        ("changed", 2),
+        ("ended", 2),
+    ]
+    assert not network["west"].log.restore().shown

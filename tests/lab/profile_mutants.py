@@ -52,21 +52,18 @@ def expiry_by_local_receipt(patch: Patch) -> None:
 
 @mutant
 def a_version_that_goes_back(patch: Patch) -> None:
-    real = ProfileNotices._renew
+    real, keep = ProfileNotices._renew, ProfileNotices._keep
 
-    def lowest(self, identity, certain=False):
-        versions = self._known.get(identity)
-        if versions:
+    def forgetful(self, identity, certain=False):
+        if identity in self._highest:
             self._highest[identity] = 0
-            some = min(versions)
-            self._known[identity] = {some: versions[some]}
-        try:
-            real(self, identity, certain)
-        finally:
-            if versions:
-                self._known[identity] = versions
+        real(self, identity, certain)
 
-    patch.setattr(ProfileNotices, "_renew", lowest)
+    def kept(self, query, identity, row, proof, written):  # noqa: PLR0917 - as the method
+        keep(self, query, identity, None if row is not None and not row.expires else row, proof, written)
+
+    patch.setattr(ProfileNotices, "_renew", forgetful)
+    patch.setattr(ProfileNotices, "_keep", kept)
 
 
 @mutant

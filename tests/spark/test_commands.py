@@ -517,10 +517,10 @@ def test_tune_writes_what_tables_read(many, tmp_path):
 
 def test_profile_counts_what_is_asked(many, tmp_path):
     out = tmp_path / "portrait.html"
-    facts = answer("profile", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--out", str(out))
+    facts = answer("demand", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--out", str(out))
     assert "<html" in out.read_text()
     assert "x" in json.dumps(facts["asked"])
-    result = run("profile", many["subs.jsonl"], *COLUMNS)
+    result = run("demand", many["subs.jsonl"], *COLUMNS)
     assert result.exit_code == 0, result.output
     assert "What filters constrain" in result.stdout
 

@@ -36,7 +36,7 @@ def test_the_program_prints_what_the_guide_says(spark: SparkSession, tmp_path, c
 def test_every_command_of_the_guide_is_one():
     named = set(re.findall(r"^ {4}\$ weft (\w+)", GUIDE, re.MULTILINE))
     known = {info.name or info.callback.__name__ for info in app.registered_commands if info.callback is not None}
-    assert named == {"match", "aggregate", "tune", "profile", "serve"} <= known
+    assert named == {"match", "aggregate", "tune", "demand", "serve"} <= known
 
 
 def test_every_option_of_the_guide_is_one():
@@ -45,7 +45,7 @@ def test_every_option_of_the_guide_is_one():
     commands = get_command(app).commands
     options = {
         name
-        for each in ("match", "aggregate", "tune", "profile", "serve")
+        for each in ("match", "aggregate", "tune", "demand", "serve")
         for p in commands[each].params
         for name in p.opts
     }

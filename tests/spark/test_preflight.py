@@ -94,8 +94,8 @@ def test_paths_of_other_machines_are_left_to_spark(files, monkeypatch):
         (("aggregate", "nowhere.csv"), "there is no file nowhere.csv"),
         (("tune", "events.csv", "events.jsonl", "--out", "events.jsonl"), "events.jsonl already exists"),
         (("tune", "events.csv", "nowhere.jsonl"), "there is no file nowhere.jsonl"),
-        (("profile", "events.csv", "--out", "page.txt"), "name it .html or .json"),
-        (("profile", "events.csv", "--out", "no/page.html"), "there is no folder"),
+        (("demand", "events.csv", "--out", "page.txt"), "name it .html or .json"),
+        (("demand", "events.csv", "--out", "no/page.html"), "there is no folder"),
     ],
 )
 def test_commands_say_so_before_spark_starts(files, monkeypatch, arguments, said):

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import typer
 
-from weft.cli.arguments import read_age
 from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
 from weft.cli.questions import At
 from weft.cli.shell import AsJson, Commands, FilterFileName, Overwrite, check_outputs, console, emit, say
@@ -36,6 +35,8 @@ def publish_region(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Publish a profile, and say until when it lasts."""
     name = profile_id or uuid4().hex[:8]
+    from weft.cli.arguments import read_age
+
     made = client.publish_profile(name, region, read_age(lasting, "--for"), payload=payload or None)
     if as_json:
         emit({"id": made.id, "version": made.version, "expires": made.expires.isoformat()})

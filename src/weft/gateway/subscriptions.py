@@ -256,7 +256,7 @@ async def _shown(call: GatewayCall, known: DurableSubscription) -> SubscriptionA
 def _answer(named: SessionName, facts: SubscriptionFacts, known: DurableSubscription | None) -> SubscriptionAnswer:
     condition = SubscriptionCondition(
         state="accepted" if facts.waiting_for else "complete",
-        waiting_for=list(facts.waiting_for),
+        waiting_for=list(facts.waiting_for or ()),
         connected=facts.connected,
         behind=facts.behind,
         matched=facts.matched,

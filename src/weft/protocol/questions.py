@@ -43,7 +43,7 @@ class AskSessions(_Asked, frozen=True, tag="sessions"):
 
     text: _Name = ""
     connected: bool | None = None  # None: whether or not they are
-    exact: bool = False  # the one session of this name
+    exact: bool | msgspec.UnsetType = msgspec.UNSET  # the one session of this name
 
 
 class AskSubscriptions(_Asked, frozen=True, tag="subscriptions"):
@@ -242,7 +242,8 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
     behind: int = 0  # events of its queue that are not acknowledged, or held
     matched: int = 0  # events, since the broker started
     matched_at: int = 0  # when the last one was matched, UTC seconds; 0: never
-    waiting_for: tuple[str, ...] = ()  # neighbours that have not confirmed it, if a session was named in the question
+    # neighbours that have not confirmed it, if a session was named in the question and there are any
+    waiting_for: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ProfileFacts(msgspec.Struct, frozen=True):
@@ -519,7 +520,7 @@ def encode_body(body: AnyQuestion | AnyAnswer) -> msgspec.Raw:
     """A question or an answer as `Question` or `Answer` carries it.
 
     >>> read_question(encode_body(AskSessions("alerts")))
-    AskSessions(text='alerts', connected=None)
+    AskSessions(text='alerts', connected=None, exact=UNSET)
     """
     return msgspec.Raw(_encode(body))
 

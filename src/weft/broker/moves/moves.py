@@ -236,13 +236,15 @@ class Moves:
         if session.cutting is not None or (arrival is not None and arrival.removing):
             self._clients.close(connection, "moving", "the session moves to another broker; try again", now)
             return True
-        elsewhere = whence is not None and whence.home not in ("", self.name) and session.epoch < whence.home_epoch
-        if arrival is None and whence is not None and elsewhere:  # it has gone on there, and this broker was down
+        elsewhere = 0 if whence is None or whence.home in ("", self.name) else whence.home_epoch
+        if (
+            arrival is None and whence is not None and session.epoch < elsewhere
+        ):  # it has gone on there, and this broker was down
             self._post(whence.home, MoveInvite(session.id, session.epoch, session.name, session.owner), now)
             reason = f"the session has gone on at {whence.home}, and this broker has yet to learn it; try again"
             self._clients.close(connection, "moving", reason, now)
             return True
-        if arrival is not None and whence is not None and arrival.epoch < whence.home_epoch:
+        if arrival is not None and arrival.epoch < elsewhere:
             self.arrivals.refused(arrival)  # it came, and has gone on: this broker's log is from a backup
             self._clients.close(connection, "moving", "the session has gone on elsewhere; try again", now)
             return True

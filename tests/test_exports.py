@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 
 import weft
-from weft.client.client import Client, DeadLetterQueue, Subscription
+from weft.client.async_subscription import Subscription
+from weft.client.broker_view import BrokerView
+from weft.client.client import Client
+from weft.client.dead_letters import DeadLetterQueue
 from weft.client.events import ReceivedEvent, SyncReceivedEvent
 from weft.client.sync import SyncClient, SyncDeadLetterQueue, SyncSubscription
 from weft.language.builder import Field
 
-CLIENTS = (Client, Subscription, DeadLetterQueue, SyncClient, SyncSubscription, SyncDeadLetterQueue)
+CLIENTS = (Client, BrokerView, Subscription, DeadLetterQueue, SyncClient, SyncSubscription, SyncDeadLetterQueue)
 RECEIVED = (ReceivedEvent, SyncReceivedEvent)  # of which one doctest shows many properties: each needs a broker
 
 

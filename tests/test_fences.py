@@ -12,7 +12,9 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 # the client's faces and drivers; its session, publisher and subscriptions are machines without a loop and a clock
-CLIENT = tuple(f"weft/client/{name}.py" for name in ("client", "connection", "engine", "subscription_handle"))
+CLIENT = tuple(
+    f"weft/client/{name}.py" for name in ("async_subscription", "client", "connection", "engine", "subscription_handle")
+)
 
 # what must not be imported, and where it may be all the same
 FENCES = {

@@ -13,7 +13,8 @@ from functools import update_wrapper
 from inspect import signature
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
-from weft.client.client import Client, Subscription, _Subscribed, connect
+from weft.client.async_subscription import Subscription, _Subscribed
+from weft.client.client import Client, connect
 from weft.client.connection import Reply, Waiter, run
 from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
@@ -52,7 +53,7 @@ _BLOCKING = {  # what documentation for asyncio becomes where calls block
     r"It begins when it is awaited[^.]*\.": "It begins at once.",
 }
 
-Twin = TypeVar("Twin")
+Twin_co = TypeVar("Twin_co", covariant=True)
 Parameters = ParamSpec("Parameters")
 Documented = TypeVar("Documented", bound=Callable[..., Any])
 
@@ -70,18 +71,18 @@ def _documented(twin: object) -> Callable[[Documented], Documented]:
     return document
 
 
-class _Blocking(Generic[Twin]):
+class _Blocking(Generic[Twin_co]):
     """A face that runs the coroutines of its twin, which is made for asyncio."""
 
-    _twin: Twin
+    _twin: Twin_co
 
 
 def _blocking(
-    method: Callable[Concatenate[Twin, Parameters], Coroutine[Any, Any, Reply]],
-) -> Callable[Concatenate[_Blocking[Twin], Parameters], Reply]:
+    method: Callable[Concatenate[Twin_co, Parameters], Coroutine[Any, Any, Reply]],
+) -> Callable[Concatenate[_Blocking[Twin_co], Parameters], Reply]:
     """A method that blocks, with the signature of the twin's."""
 
-    def call(self: _Blocking[Twin], /, *args: Parameters.args, **options: Parameters.kwargs) -> Reply:
+    def call(self: _Blocking[Twin_co], /, *args: Parameters.args, **options: Parameters.kwargs) -> Reply:
         return run(method(self._twin, *args, **options))
 
     update_wrapper(call, method, ("__name__", "__qualname__"))

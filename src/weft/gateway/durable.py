@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from weft.client.client import Subscription
+from weft.client.async_subscription import Subscription
 from weft.client.events import ReceivedEvent
 from weft.errors import WeftError
 from weft.gateway.feeds import CHUNK, HistoryReader, StreamReader, ending, live_frames

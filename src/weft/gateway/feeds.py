@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from weft.client.client import Client, Subscription
+from weft.client.async_subscription import Subscription
+from weft.client.client import Client
 from weft.client.events import ReceivedEvent
 from weft.errors import AccessError, ConnectError, RequestError, WeftError
 from weft.gateway.frames import (

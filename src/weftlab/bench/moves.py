@@ -20,7 +20,8 @@ from typing import Any
 
 import weft
 from weft.broker.moves.moves import Moves
-from weft.client.client import Client, Subscription
+from weft.client.async_subscription import Subscription
+from weft.client.client import Client
 from weft.protocol.move_messages import encode_move
 from weft.server.config import BrokerConfig, LinkConfig
 from weft.server.node import BrokerNode

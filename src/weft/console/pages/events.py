@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weft.client.client import Subscription
+from weft.client.async_subscription import Subscription
 from weft.client.options import filter_text
 from weft.client.questions import SearchPage, SearchPages
 from weft.console.page import ConsoleCall, ConsolePage, TopicWatch, post

@@ -29,8 +29,8 @@ def retune(  # noqa: PLR0913, PLR0917 - a command has its options
     """Give a network of brokers with the model dls another label space while it runs. Nothing is lost meanwhile.
 
     With a file, its label space is used. Without one, a space is chosen by the subscriptions and the stored events of
-    the broker, under a schema with bounds, and used only if at least a fifth fewer unwanted events would pass. With the
-    setting `retune_every` brokers do this by themselves. One broker of a network begins re-tunings; the command finds it.
+    the broker, under a schema with bounds, and used only if at least a fifth fewer unwanted events would pass. The
+    setting `retune_every` makes brokers do this. One broker of a network begins re-tunings; the command finds it.
 
     \b
     Example:

@@ -54,7 +54,9 @@ class Receipt:
     offset: int
 
     def __str__(self) -> str:
-        return f"stored at offset {self.offset} of log {self.log}" if self.offset else "its place in the log is not known"
+        if not self.offset:
+            return "its place in the log is not known"
+        return f"stored at offset {self.offset} of log {self.log}"
 
 
 def outgoing(

@@ -98,12 +98,14 @@ class Publisher(Mover):
     def __init__(self, net: Net, name: str, rng: Random, rate: float) -> None:
         super().__init__(net, name, rng)
         self.values: list[int] = []
+        self.times = Counter[int]()  # that each value was published
         self.rate, self.confirmed = rate, 0
 
     async def run(self, over: asyncio.Event) -> None:
         while not over.is_set():
             began, first = time.monotonic(), len(self.values)
             self.values += [self.rng.randrange(100) for _ in range(BATCH)]
+            self.times.update(self.values[first:])
             events = ({"publisher": self.name, "n": n, "value": self.values[n]} for n in range(first, first + BATCH))
             self.confirmed += await self.client.publish_many(events)
             await asyncio.sleep(max(0.0, BATCH / self.rate - (time.monotonic() - began)))
@@ -138,7 +140,9 @@ class Subscriber(Mover):
             await event.ack()
 
     def lacks(self, publishers: list[Publisher]) -> int:
-        return sum(len(self.wanted(each)) - len(self.seen.get(each.name, ())) for each in publishers)
+        """How many events it has yet to get."""
+        due = sum(each.times[value] for each in publishers for value in range(self.low, self.high))
+        return due - self.deliveries
 
     def wanted(self, publisher: Publisher) -> list[int]:
         return [n for n, value in enumerate(publisher.values) if self.low <= value < self.high]

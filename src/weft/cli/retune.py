@@ -27,15 +27,16 @@ def retune(
     """Give a network of brokers with the model dls another label space while it runs. Nothing is lost meanwhile.
 
     With a file, its label space is used. Without one, a space is chosen by the subscriptions and the stored events of
-    the broker, under a schema with bounds, and used only if at least a fifth fewer unwanted events would pass: run it
-    regularly to keep a network tuned. One broker of a network begins re-tunings; the command finds it.
+    the broker, under a schema with bounds, and used only if at least a fifth fewer unwanted events would pass. The
+    setting `retune_every` makes brokers do this. One broker of a network begins re-tunings; the command finds it.
 
     \b
     Example:
       $ weft retune tuning.json
       $ weft retune --schema schema.toml
     """
-    from weft.models.retuning import gather, present_space, propose, read_retuning
+    from weft.models.retuning import proposal_for, read_retuning
+    from weft.pipeline.predicate_settings import environment_predicates
 
     with connection.client() as client:
         if tuning is not None:
@@ -45,8 +46,7 @@ def retune(
             if declared is None:
                 raise OptionError("name a tuning, or a schema with bounds by which one is chosen: --schema FILE")
             with bar() as progress:
-                progress("reading subscriptions and events", 0, 0)
-                found = propose(gather(client), declared, present_space(client), progress)
+                found = proposal_for(client, declared, environment_predicates(), progress)
             space = found.space
             answer = {"unwanted": found.now, "unwanted_then": found.then, "pays": found.pays}
             shown = f"{found.now:.1%} of the events are unwanted now, {found.then:.1%} would be"

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from weft.cli.app import app
-from weft.cli.connection import Connection, connected
+from weft.cli.connection import BrokerOptions, connected
 from weft.cli.former_options import FORMER_OPTIONS, current_options
 from weft.cli.table_order import in_order
 
@@ -175,7 +175,7 @@ def test_the_options_of_a_connection_reach_the_command():
 
     @page.command()
     @connected
-    def ask(name: str, connection: Connection) -> None:
+    def ask(name: str, connection: BrokerOptions) -> None:
         """Ask."""
         seen.append((name, connection))
 

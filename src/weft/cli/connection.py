@@ -52,7 +52,7 @@ Certificate = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class BrokerOptions:
     """How a command reaches its broker."""
 
     brokers: BrokerArguments = None
@@ -73,14 +73,14 @@ class Connection:
         )
 
 
-LOCAL = Connection()  # a broker on this machine
-_OPTIONS = [each.name for each in fields(Connection)]
+LOCAL = BrokerOptions()  # a broker on this machine
+_OPTIONS = [each.name for each in fields(BrokerOptions)]
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameter `connection` is given by the options of a connection."""
     own = inspect.signature(command, eval_str=True)
-    types = inspect.get_annotations(Connection, eval_str=True)
+    types = inspect.get_annotations(BrokerOptions, eval_str=True)
     options = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=types[name])
         for name in _OPTIONS
@@ -91,7 +91,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(connection=Connection(**{name: given.pop(name) for name in _OPTIONS}), **given)
+        command(connection=BrokerOptions(**{name: given.pop(name) for name in _OPTIONS}), **given)
 
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, Commands, console, emit, say
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def list_letters(
     name: Name,
     shared: Shared = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 100,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the dead letters of a subscription, without disturbing its consumers.
@@ -83,7 +83,7 @@ def retry(  # noqa: PLR0913, PLR0917 - a command has its options
     offsets: _Offsets = None,
     every: All = False,
     shared: Shared = False,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Deliver dead letters once more, to the current consumers of the subscription.
@@ -105,7 +105,7 @@ def drop(  # noqa: PLR0913, PLR0917 - a command has its options
     offsets: _Offsets = None,
     every: All = False,
     shared: Shared = False,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Remove dead letters for good.

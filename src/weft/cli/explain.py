@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.questions import At
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
@@ -38,7 +38,7 @@ def explain(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option("--number", metavar="N", min=0, help="Which one of the session NAME.", show_default="the first"),
     ] = None,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     schema: SchemaFile = None,
     as_json: AsJson = False,
 ) -> None:

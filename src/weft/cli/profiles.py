@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.questions import At
 from weft.cli.shell import (
     AsJson,
@@ -67,7 +67,7 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = None,
     overwrite: Overwrite = False,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the living profiles that a broker knows: its own, and those that its subscribers asked for.
@@ -112,7 +112,7 @@ def preload(
     file: FilterFileName,
     meeting: Meets = "overlap",
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Have a broker compare the filters that subscriptions are expected to have with its profiles, before they come.
@@ -143,7 +143,7 @@ def tree(
         typer.Argument(metavar="[FILE]", help="A saved list; without it, a broker is asked.", show_default=False),
     ] = None,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show living profiles as a taxonomy: a region stands below one that covers it.
@@ -216,7 +216,7 @@ def _directory(rows: list[ProfileFacts]) -> Directory:
 def withdraw(
     profile_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the profile.", show_default=False)],
     name: PublisherName = PUBLISHER,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """End a profile before its time. Subscribers that were shown it are told.
@@ -251,7 +251,7 @@ def watch(  # noqa: PLR0913, PLR0917 - a command has its options
         float | None,
         typer.Option("--timeout", metavar="SECONDS", help="Stop when nothing comes for so long.", show_default=False),
     ] = None,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the profiles that meet a filter, those of now and those to come, and what becomes of them.

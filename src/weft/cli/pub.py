@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.profiles import PUBLISHER, publish_region
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
@@ -29,7 +29,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     name: Annotated[
         str,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, Commands, Since, console, emit, say, say_aside
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def list_sessions(  # noqa: PLR0913, PLR0917 - a command has its options
     away: Annotated[bool, typer.Option("--away", help="Show only sessions without a connection.")] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = _MOST,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the sessions of a broker, and how many events wait for each.
@@ -98,7 +98,7 @@ def move_session(
     ],
     everything: Annotated[bool, typer.Option("--all", help="All sessions with a name: drain the broker.")] = False,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Move sessions to another broker of the network, with their clients, while events flow.
@@ -142,7 +142,7 @@ def balance(
     switch: Annotated[
         str, typer.Argument(metavar="[on|off]", help="Begin or stop to balance, at all brokers.", show_default=False)
     ] = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the load of each broker of a network, or let them balance it by moving sessions.
@@ -205,7 +205,7 @@ def why(
         typer.Option("--number", metavar="N", min=0, help="One subscription of the session.", show_default="all"),
     ] = None,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Find out why a subscription gets nothing, or less than expected.
@@ -259,7 +259,7 @@ def search(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 100,
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Search the events that a broker has stored, and say how far the search got.
@@ -295,7 +295,7 @@ def search(  # noqa: PLR0913, PLR0917 - a command has its options
 def relate(
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="A filter.", show_default=False)],
     at: At = "",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show which subscriptions of a broker equal, cover, are covered by or overlap a filter.

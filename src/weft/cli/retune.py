@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 from weft.errors import OptionError
@@ -21,7 +21,7 @@ def retune(
     ] = None,
     schema: SchemaFile = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Give a network of brokers with the model dls another label space while it runs. Nothing is lost meanwhile.

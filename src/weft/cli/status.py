@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, console, emit
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _APART = 0.5  # seconds between two answers
 
 @connected
 def status(  # noqa: PLR0913, PLR0917 - a command has its options
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     live: Annotated[bool, typer.Option("--live", help="Refresh until interrupted.")] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh this often, with --live.")

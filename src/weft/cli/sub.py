@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.connection import LOCAL, Connection, connected
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, Since, say_aside
 from weft.errors import WeftError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @connected
 def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="Which events to show; TRUE means all.")] = "TRUE",
-    connection: Connection = LOCAL,
+    connection: BrokerOptions = LOCAL,
     name: Annotated[
         str,
         typer.Option("--name", metavar="NAME", help="Durable: continue where the last one of this name stopped."),

@@ -641,6 +641,11 @@ class Core:
         known = self._neighbours.get(Link(peer))
         return known is not None and not known.leaving
 
+    @property
+    def begins_retunings(self) -> bool:
+        """Whether this broker begins the re-tunings of its network. A broker that cannot know yet does not."""
+        return self._links.begins_retunings
+
     def is_acknowledged(self, peer: str) -> bool:
         """Whether a neighbour has stored every control frame that it was sent in this session."""
         known = self._neighbours.get(Link(peer))

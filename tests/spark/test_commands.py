@@ -507,8 +507,8 @@ def test_tune_writes_what_tables_read(many, tmp_path):
     from weft.spark.tune import Tuning
 
     out = tmp_path / "tuning.json"
-    given = ("tune", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--schema", many["schema.toml"])
-    result = run(*given, "--memory", "65536", "--out", str(out))
+    given = ("tune", many["events.jsonl"], many["subs.jsonl"], *COLUMNS, "--schema", many["schema.toml"])
+    result = run(*given, "--max-memory", "65536", "--out", str(out))
     assert result.exit_code == 0, result.output
     found = Tuning.load(out)
     assert found.kept
@@ -521,7 +521,7 @@ def test_tune_writes_what_tables_read(many, tmp_path):
 
 def test_profile_counts_what_is_asked(many, tmp_path):
     out = tmp_path / "portrait.html"
-    facts = answer("demand", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--out", str(out))
+    facts = answer("demand", many["events.jsonl"], many["subs.jsonl"], *COLUMNS, "--out", str(out))
     assert "<html" in out.read_text()
     assert "x" in json.dumps(facts["asked"])
     result = run("demand", many["subs.jsonl"], *COLUMNS)
@@ -533,7 +533,7 @@ def test_profile_counts_what_is_asked(many, tmp_path):
     ("arguments", "said"),
     [
         (("aggregate", "subs.jsonl", "--model", "x"), "choose one of covering"),
-        (("tune", "subs.jsonl", "events.jsonl", "--model", "x"), "choose one of mics"),
+        (("tune", "events.jsonl", "subs.jsonl", "--model", "x"), "choose one of mics"),
     ],
 )
 def test_wrong_usage_of_the_others(many, arguments, said):

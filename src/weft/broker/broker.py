@@ -187,11 +187,12 @@ class Core:
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
-        failed, explainer, history = FailedDeliveries(parts, delivery), Explainer(parts, links), HistoryReads(parts)
+        explainer, history = Explainer(parts, links), HistoryReads(parts)
         notices = ProfileNotices(parts, ingest, links)
         homes = HomeProfiles(parts, links, subscribing, notices, no_profiles)
         subscribing.notices, subscribing.homes = notices, homes
         clients = ClientConnections(parts, subscribing, adverts, homes, authenticate, fingerprint(schema, predicates))
+        failed = FailedDeliveries(parts, delivery, clients)
         revocation = Revocation(parts, subscribing, delivery, ingest)
         clients.moves = moves = Moves(parts, ingest, links, subscribing, adverts, clients)
         revocation.changed = moves.departures.changed

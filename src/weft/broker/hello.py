@@ -28,6 +28,7 @@ from weft.protocol.codec import MAX_FRAME
 from weft.protocol.messages import (
     MOVES,
     NEWEST,
+    PLACES,
     STRIDE,
     VERSION,
     Hello,
@@ -224,7 +225,8 @@ class ClientConnections:
             session.pub_epoch, session.pub_received = message.pub_epoch + 1, 0
         elif message.pub_epoch > session.pub_epoch:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
-        connection.version = min(message.versions[1], NEWEST)
+        newest = message.versions[1]
+        connection.version = PLACES if newest == PLACES else min(newest, NEWEST)  # only clients that map say it
         welcome = self._welcome(connection.version, session, resumed)
         if not session.durable:
             connection.welcomed = True

@@ -24,6 +24,7 @@ from weft.routing.table import Link
 
 if TYPE_CHECKING:
     from weft.broker.after_commit import AfterCommit, CopiesStored, LinkEventsStored
+    from weft.broker.event_places import PlaceRun
     from weft.broker.links.events import EventWindow
     from weft.broker.profiles.notices import NoticesWritten
 
@@ -99,6 +100,7 @@ class PendingWrite:
         self.expires: list[int] = []
         self.expiring = False
         self.foreign: list[tuple[int, int, Link]] = []  # ranges of them that came from neighbours
+        self.placed: list[PlaceRun] = []  # places that some of them came with
         self.transient: list[TransientEvent] = []
         # events that are matched, for the log
         self.first: Offset | None = None
@@ -148,7 +150,7 @@ class PendingWrite:
         self._consumers.append(consumers)
         self.attributes, self.heads, self.payloads = PlainEvents(), [], []
         self.expires, self.expiring = [], False
-        self.foreign = []
+        self.foreign, self.placed = [], []
         self.origins_matched = len(self.origins)
 
     def add_transient(self, attributes: dict[str, Any], head: bytes, payload: bytes, source: Link | None) -> None:

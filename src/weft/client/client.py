@@ -464,6 +464,6 @@ class Client(BrokerView):
         """
 
         async def ask(message_of: Callable[..., DeadMessage]) -> Any:
-            return await self._engine.request(partial(message_of, queue=QueueNumber(NAMED)))
+            return await self._engine.request_at_home(partial(message_of, queue=QueueNumber(NAMED)))
 
         return DeadLetterQueue(ask, is_named=True)

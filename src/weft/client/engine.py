@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import count, islice
 from random import random
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 from weft.client.connection import NetworkThread, SessionDriver, Waiter, acquire, finish_all, release, wake
@@ -27,10 +28,19 @@ from weft.client.connection_state import ConnectionStates
 from weft.client.effects import Answered, Arrived, Ended, Lost, Missed, MoveEnded, Notice, Ready, Replied, Stored
 from weft.client.events import Publishable, Receipt, outgoing
 from weft.client.publisher import NotStored, UnconfirmedEvent
-from weft.client.session import ClientSession, ConnectionPolicy
+from weft.client.session import MOVED, ClientSession, ConnectionPolicy
 from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import NAMED, MessageOf, SubscriptionHandle, refusal
-from weft.errors import BrokerError, ClientClosedError, EventError, OptionError, PublishError, WeftError
+from weft.errors import (
+    BrokerError,
+    ClientClosedError,
+    ConnectError,
+    EventError,
+    OptionError,
+    PublishError,
+    RequestError,
+    WeftError,
+)
 from weft.protocol.addresses import Address
 from weft.protocol.messages import SubNumber
 
@@ -167,11 +177,17 @@ class ClientEngine:
 
     async def name_at(self, address: Address) -> str:
         """The name of the broker at another address, to which it connects for a moment. Raises ConnectError."""
+        async with self._visit(address) as other:
+            return other.broker
+
+    @asynccontextmanager
+    async def _visit(self, address: Address) -> AsyncIterator[ClientEngine]:
+        """A client of the broker at another address, for a moment. Raises ConnectError."""
         self._open_main()
         other = ClientEngine(replace(self._policy, addresses=(address,)))
         try:
             await other.open(self.loop)
-            return other.broker
+            yield other
         finally:
             await other.close()
             other.finish()
@@ -348,6 +364,20 @@ class ClientEngine:
         waiter = Waiter(self.loop)
         self._open_main().post(self._request, message_of, waiter)
         return waiter
+
+    async def request_at_home(self, message_of: MessageOf) -> Any:
+        """Make a request about a name; if another worker of the broker has that, ask that worker."""
+        try:
+            return await self.request(message_of)
+        except RequestError as error:
+            if error.code != MOVED:
+                raise
+            address = Address.parse(error.message.rpartition(" ")[2])
+        here = self._open_main().session.address
+        if here is not None and here.tls and not address.tls:
+            raise ConnectError(f"{here} redirects to {address}, which is not encrypted")
+        async with self._visit(address) as other:
+            return await other.request(message_of)
 
     @staticmethod
     def request_token() -> int:

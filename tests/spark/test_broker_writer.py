@@ -34,11 +34,14 @@ def split(numbers, parts):
 @pytest.mark.parametrize("again", [1, 2, 3, 7])
 def test_another_number_of_partitions_loses_and_repeats_nothing(tmp_path, again):
     with broker(tmp_path / "data") as local:
-        writer = BrokerStreamWriter(BrokerTarget(local.address, "w", patience=5), str(tmp_path / "state"))
+        writer, impatient = (
+            BrokerStreamWriter(BrokerTarget(local.address, "w", patience=patience), str(tmp_path / "state"))
+            for patience in (30, 0.1)
+        )
         attempt(writer, 0, split(NUMBERS[:40], 3))
         local.kill()
         with pytest.raises(BrokerError, match="is a broker running"):
-            attempt(writer, 1, split(NUMBERS[40:], 3))  # committed, and not published
+            attempt(impatient, 1, split(NUMBERS[40:], 3))  # committed, and not published
         local.start()
         attempt(writer, 1, split(NUMBERS[40:], again))
         attempt(writer, 1, split(list(reversed(NUMBERS[40:])), again))  # Spark has forgotten that it was done

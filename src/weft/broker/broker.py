@@ -188,11 +188,12 @@ class Core:
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
-        failed, explainer, history = FailedDeliveries(parts, delivery), Explainer(parts, links), HistoryReads(parts)
+        explainer, history = Explainer(parts, links), HistoryReads(parts)
         notices = ProfileNotices(parts, ingest, links)
         homes = HomeProfiles(parts, links, subscribing, notices, no_profiles)
         subscribing.notices, subscribing.homes = notices, homes
         clients = ClientConnections(parts, subscribing, adverts, homes, authenticate, fingerprint(schema, predicates))
+        failed = FailedDeliveries(parts, delivery, clients)
         revocation = Revocation(parts, subscribing, delivery, ingest)
         clients.moves = moves = Moves(parts, ingest, links, subscribing, adverts, clients)
         revocation.changed = moves.departures.changed
@@ -641,6 +642,11 @@ class Core:
         """Whether a neighbour is attached, and is not about to be detached."""
         known = self._neighbours.get(Link(peer))
         return known is not None and not known.leaving
+
+    @property
+    def begins_retunings(self) -> bool:
+        """Whether this broker begins the re-tunings of its network. A broker that cannot know yet does not."""
+        return self._links.begins_retunings
 
     def is_acknowledged(self, peer: str) -> bool:
         """Whether a neighbour has stored every control frame that it was sent in this session."""

@@ -301,9 +301,8 @@ class Dispatch:
             self._out.send(connection.id, Failed(about, number, refusal_code(error), str(error)))
 
     def _subscribe(self, connection: Connection, message: Subscribe, now: Now) -> None:
-        if message.share and self._clients.home is not None:
-            raise RefusalError("share", "a broker with several workers has no shared names; run one worker")
-        self._subscriptions.subscribe(connection, message, now)
+        if not message.share or not self._clients.send_home(connection, message.share, now):
+            self._subscriptions.subscribe(connection, message, now)
 
     def _report_status(self, connection: Connection, message: AskStatus, _: Now) -> None:
         self._access.of(connection.principal).check("status")

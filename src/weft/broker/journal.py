@@ -119,8 +119,11 @@ class PendingWrite:
 
     @property
     def has_events(self) -> bool:
-        """Whether it stores events that are matched, or that events of a neighbour have come."""
-        return self.first is not None or bool(self.arrivals)
+        """Whether it stores events that are matched, or that events of a neighbour have come.
+
+        What was shown of profiles counts as an event, since it follows from what was shown before.
+        """
+        return self.first is not None or bool(self.arrivals or self.notices)
 
     def split(self) -> PendingWrite:
         """Take out everything but the events, as a write of its own."""

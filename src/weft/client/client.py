@@ -22,7 +22,7 @@ from weft.client.connection import Waiter
 from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
-from weft.client.events import Publishable, outgoing
+from weft.client.events import Publishable, Receipt, outgoing
 from weft.client.options import (
     check_name,
     connection_policy,
@@ -246,8 +246,8 @@ class Client(BrokerView):
         datacontenttype: str = "",
         durable: bool = True,
         ttl: float | timedelta | None = None,
-    ) -> int:
-        """Publish an event. Returns when it is on the broker's disk: its offset in the log, 0 if that is not known.
+    ) -> Receipt:
+        """Publish an event. Returns when it is on the broker's disk, with a receipt: the log and the offset there.
 
         Raises EventError and PublishError.
 
@@ -260,15 +260,17 @@ class Client(BrokerView):
         >>> from weft.testing import broker
         >>> async def main():
         ...     async with broker() as local, local.connect() as client:
-        ...         await client.publish({"magnitude": 6.1, "place": "Chile"}, payload={"felt": 12})
+        ...         receipt = await client.publish({"magnitude": 6.1, "place": "Chile"}, payload={"felt": 12})
+        ...         return receipt.offset, receipt.log == client.log_id
         >>> asyncio.run(main())
+        (1, True)
         """
         sent = outgoing(event, payload, datacontenttype, ttl)
         while not self._engine.has_room():
             await self._engine.wait_for_room()
-        receipt = self._engine.publish_one(sent, durable)
-        await receipt
-        return receipt.offset
+        outcome = self._engine.publish_one(sent, durable)
+        await outcome
+        return outcome.receipt
 
     async def publish_many(
         self, events: Iterable[Publishable], *, durable: bool = True, ttl: float | timedelta | None = None
@@ -463,6 +465,6 @@ class Client(BrokerView):
         """
 
         async def ask(message_of: Callable[..., DeadMessage]) -> Any:
-            return await self._engine.request(partial(message_of, queue=QueueNumber(NAMED)))
+            return await self._engine.request_at_home(partial(message_of, queue=QueueNumber(NAMED)))
 
         return DeadLetterQueue(ask, is_named=True)

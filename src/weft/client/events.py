@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,29 @@ _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 _REASON = 1_000  # characters of a reason, as many as the broker keeps
 
 Publishable = Event | Mapping[str, Any] | UnconfirmedEvent  # the last one is what `outgoing` returns
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a published event is stored: the id of the broker's log, and the event's offset in it.
+
+    Both are empty if the event is not durable, or if its place is not known: the confirmation was lost with a
+    connection, or the broker is older than version 6 of the protocol.
+
+    >>> receipt = Receipt("9f2c", 17)
+    >>> print(receipt)
+    stored at offset 17 of log 9f2c
+    >>> print(Receipt("", 0))
+    its place in the log is not known
+    """
+
+    log: str
+    offset: int
+
+    def __str__(self) -> str:
+        if not self.offset:
+            return "its place in the log is not known"
+        return f"stored at offset {self.offset} of log {self.log}"
 
 
 def outgoing(
@@ -244,7 +268,7 @@ class SyncReceivedEvent(_Received):
 
     >>> from weft.testing import broker
     >>> with broker() as local, local.connect_sync() as client, client.subscribe("x > 0", name="alerts") as alerts:
-    ...     client.publish({"x": 1}, payload=[1, 2])
+    ...     _ = client.publish({"x": 1}, payload=[1, 2])
     ...     event = next(alerts)
     ...     event.ack()
     >>> event.attributes, event.json(), event.datacontenttype

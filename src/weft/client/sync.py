@@ -19,7 +19,7 @@ from weft.client.connection import Reply, Waiter, run
 from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
-from weft.client.events import Publishable, SyncReceivedEvent, outgoing
+from weft.client.events import Publishable, Receipt, SyncReceivedEvent, outgoing
 from weft.client.history import HistoricEvent, HistoryPages
 from weft.client.options import check_name, connection_policy, filter_text, seconds
 from weft.client.questions import SearchPage, SearchPages, rows_of
@@ -118,7 +118,7 @@ class SyncClient(_Blocking[Client]):
 
     >>> from weft.testing import broker
     >>> with broker() as local, local.connect_sync() as client, client.subscribe("magnitude >= 5") as alerts:
-    ...     client.publish({"magnitude": 6.1, "place": "Chile"})
+    ...     _ = client.publish({"magnitude": 6.1, "place": "Chile"})
     ...     next(alerts)["place"]
     'Chile'
     """
@@ -149,6 +149,35 @@ class SyncClient(_Blocking[Client]):
         return self._engine.address
 
     @property
+    def log_id(self) -> str:
+        """The identity of the broker's log, to which offsets belong; empty before the first connection. Cost: O(1).
+
+        >>> connect_sync("weft://localhost").log_id  # not connected yet
+        ''
+        """
+        return self._engine.log_id
+
+    @property
+    def connections(self) -> int:
+        """How often the client has been connected. An event that no name keeps may be missed between two connections.
+
+        Cost: O(1).
+
+        >>> connect_sync("weft://localhost").connections
+        0
+        """
+        return self._engine.connections
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has ended: it was closed, or the broker does not accept it any more. Cost: O(1).
+
+        >>> connect_sync("weft://localhost").is_over
+        False
+        """
+        return self._engine.is_over
+
+    @property
     def connected(self) -> bool:
         """Whether the client is connected to its broker now. Cost: O(1).
 
@@ -177,15 +206,17 @@ class SyncClient(_Blocking[Client]):
         durable: bool = True,
         ttl: float | timedelta | None = None,
         timeout: float | None = None,
-    ) -> None:
-        """It returns nothing. Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
+    ) -> Receipt:
+        """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
         sent = outgoing(event, payload, datacontenttype, ttl)
         try:
             while not self._engine.has_room():
                 self._engine.wait_for_room().wait(timeout)
-            self._engine.publish_one(sent, durable).wait(timeout)
+            outcome = self._engine.publish_one(sent, durable)
+            outcome.wait(timeout)
         except TimeoutError:
             raise TimeoutError(self._engine.late("the broker has not confirmed the event", timeout)) from None
+        return outcome.receipt
 
     publish_many = _blocking(Client.publish_many)
     publish_epoch = _blocking(Client.publish_epoch)
@@ -193,7 +224,7 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.advertise)
     def advertise(self, filter: AnyFilter, *, timeout: float | None = None) -> None:
         """Raises TimeoutError if that takes longer: the broker may have it all the same."""
-        run(self._twin.advertise(filter), timeout)
+        self._within(timeout, "the advertisement was not complete", self._twin.advertise(filter))
 
     unadvertise = _blocking(Client.unadvertise)
     publish_profile = _blocking(Client.publish_profile)
@@ -222,12 +253,12 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.explain)
     def explain(self, event: Publishable, *, timeout: float | None = None) -> Explanation:
         """Raises TimeoutError if the answer does not arrive in time."""
-        return run(self._twin.explain(event), timeout)
+        return self._within(timeout, "the broker has not answered", self._twin.explain(event))
 
     @_documented(Client.status)
     def status(self, *, queues: int = 20, timeout: float | None = None) -> BrokerStatus:
         """Raises TimeoutError if the answer does not arrive in time."""
-        return run(self._twin.status(queues=queues), timeout)
+        return self._within(timeout, "the broker has not answered", self._twin.status(queues=queues))
 
     read_history = _blocking(Client.read_history)
 
@@ -266,6 +297,12 @@ class SyncClient(_Blocking[Client]):
     def order(self, node: int | None = None, *, broker: str = "") -> Iterator[OrderNode]:
         """It blocks once for a page."""
         return self._listed(AskOrder(node), broker)
+
+    def _within(self, timeout: float | None, what: str, coroutine: Coroutine[Any, Any, Reply]) -> Reply:
+        try:
+            return run(coroutine, timeout)
+        except TimeoutError:
+            raise TimeoutError(self._engine.late(what, timeout)) from None
 
     def _listed(self, question: AnyQuestion, broker: str) -> Iterator[Any]:
         page = b""
@@ -359,7 +396,7 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
 
         >>> from weft.testing import broker
         >>> with broker() as local, local.connect_sync() as client, client.subscribe("magnitude >= 5") as alerts:
-        ...     client.publish({"magnitude": 6.1})
+        ...     _ = client.publish({"magnitude": 6.1})
         ...     alerts.receive(timeout=10)["magnitude"]
         6.1
         """
@@ -390,7 +427,10 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
     @_documented(Subscription.complete)
     def complete(self, timeout: float | None = None) -> None:
         """Raises TimeoutError if that takes longer."""
-        run(self._twin.complete(), timeout)
+        try:
+            run(self._twin.complete(), timeout)
+        except TimeoutError:
+            raise TimeoutError(self._twin._engine.late("the subscription was not complete", timeout)) from None
 
     @property
     @_documented(Subscription.dead_letters)

@@ -182,6 +182,7 @@ class BrokerConfig:
     predicates: tuple[str, ...] = ()  # Python modules that have predicates for filters; neighbours have the same
     taxonomy: tuple[Path, ...] = ()  # files with the hierarchy of is_a
     tuning: Path | None = None  # a file of `weft tune` with the parameters of the model
+    retune_every: Duration = 0  # between two re-tunings of label sets by evidence; 0 is none
     load: Path | None = None  # a folder of `weft aggregate`: the subscriptions that a new broker begins with
     advertised: bool = False  # publishers advertise
     workers: int = 1  # processes
@@ -231,6 +232,13 @@ class BrokerConfig:
                 raise OptionError(f"{where} would send everything in plain text: set tls.certificate, or plain_text")
             if not self.auth.is_on and not self.auth.anonymous:
                 raise OptionError(f"{where} would let everybody in: set auth.keys, or set auth.anonymous")
+        if self.retune_every:
+            if self.model.name != "dls":
+                raise OptionError(f"retune_every is for label sets: set model.name to dls, not {self.model.name}")
+            if self.schema is None:
+                raise OptionError("retune_every needs a schema with bounds of attributes: set schema")
+            if self.retune_every < 1_000_000:
+                raise OptionError("retune_every is too short; give at least 1 s")
         if self.gateway.listen and self.workers > 1:
             raise OptionError("gateway.listen needs a broker with one worker: run `weft gateway` beside several")
         if len(self.name) > _NAME or any(not (c.isalnum() or c in "-_.") for c in self.name):

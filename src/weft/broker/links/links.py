@@ -767,6 +767,15 @@ class Links:
         if first != self.reach.name:
             raise RefusalError("leader", f"{first} begins all re-tunings of this network; ask it, by --at {first}")
 
+    @property
+    def begins_retunings(self) -> bool:
+        """Whether `check_leader` raises nothing."""
+        try:
+            self.check_leader()
+        except (RefusalError, LocalProtocolError):
+            return False
+        return True
+
     def label_space(self) -> str:
         """The label space in use, as JSON. Raises LocalProtocolError."""
         self._tunable()

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from weft.broker.admission import expiry
 from weft.broker.advertisements import ClientAdvertisements
 from weft.broker.after_commit import CopiesStored, MoveStep, MoveStored
 from weft.broker.dead_letters import letter_body
 from weft.broker.effects import Now
+from weft.broker.event_copies import CopiedEvent, write_copies
 from weft.broker.ingest import Ingest
 from weft.broker.limits import RefusalError
 from weft.broker.links.links import Links
-from weft.broker.matcher import Frames, Matched
 from weft.broker.moves.departures import Departures, Post, PullPhase
 from weft.broker.moves.states import MoveSide, MoveState
 from weft.broker.parts import BrokerParts
@@ -78,15 +77,6 @@ class WaitingClient(NamedTuple):
 
     connection: Connection
     hello: Hello
-
-
-class EventCopy(NamedTuple):
-    """An event that only the queues of one session get."""
-
-    origin: PublisherPosition
-    numbers: Sequence[SubNumber]
-    head: bytes
-    payload: bytes
 
 
 class _ArrivalBody(msgspec.Struct, frozen=True, array_like=True):
@@ -424,9 +414,13 @@ class Arrivals:
         arrival.busy = True
         late = arrival.late if not arrival.claims or phase is not PullPhase.NOTHING else None
         changes: list[StateChange] = [Put(arrival.row(phase=phase, got=got, late=late))]
-        copies = [
-            EventCopy(each.origin, _without(arrival.own, each), each.head, each.payload) for each in message.events
-        ]
+        subs = arrival.session.subs
+        copies: list[CopiedEvent] = []
+        for each in message.events:
+            wanted = [subs[number] for number in _without(arrival.own, each) if number in subs]
+            publisher, epoch, sequence = each.origin
+            origin = -publisher or -arrival.session.id, epoch, sequence
+            copies.append(CopiedEvent(origin, wanted, each.head, each.payload))
         first = self._journal.next
         for at, each in enumerate(message.events):
             for number, failures in each.failures.items():
@@ -435,11 +429,11 @@ class Arrivals:
                     queue.failures[first + at] = failures
         for letter in message.letters:
             offset = Offset(first + len(copies))
-            copies.append(EventCopy((0, 0, 0), (), letter.head, letter.payload))
+            copies.append(CopiedEvent((-arrival.session.id, 0, 0), (), letter.head, letter.payload))
             changes += self._letter(arrival, letter, offset)
         if copies:
             self._counts["events inherited"] += len(message.events)
-            self._copy(arrival, copies, CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING))
+            self._copy(copies, CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING))
         else:
             done = CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING)
             self._journal.write.require(changes, MoveStored(MoveStep.PULLED, done))
@@ -464,42 +458,10 @@ class Arrivals:
         body = letter_body(letter.head, letter.payload, letter.stored_at, members)
         return [Put(DeadRow(queue.consumer_id, offset, letter.failures, letter.reason, letter.at, body))]
 
-    def _copy(self, arrival: Arrival, copies: Sequence[EventCopy], stored: CopiesStored) -> None:
-        """Add copies to the pending write, behind everything that is matched."""
-        session, journal = arrival.session, self._journal
-        write, first = journal.write, journal.next
-        frames: dict[Queue, list[tuple[int, list[SubNumber]]]] = {}
-        consumers: list[int] = []
-        starts = [0]
-        for at, copy in enumerate(copies):
-            mine: dict[Queue, list[SubNumber]] = {}
-            for number in copy.numbers:
-                sub = session.subs.get(number)
-                if sub is not None and isinstance(sub.queue, Queue) and sub.consumer_id is not None:
-                    mine.setdefault(sub.queue, []).append(number)
-                    consumers.append(sub.consumer_id)
-            starts.append(len(consumers))
-            for queue, numbers in mine.items():
-                frames.setdefault(queue, []).append((at, numbers))
-        publishers = [(-publisher or -session.id, epoch, sequence) for (publisher, epoch, sequence), *_ in copies]
-        write.origins += [(*origin, 1) for origin in publishers]
-        write.heads, write.payloads = [copy.head for copy in copies], [copy.payload for copy in copies]
-        expires = [expiry(head) for head in write.heads]
-        matched = Matched(_frames(frames), np.array(starts, np.uint32), np.array(consumers, np.uint32))
-        batch = EventBatch(
-            first,
-            journal.at,
-            write.heads,
-            write.payloads,
-            None if all(each == NEVER for each in expires) else expires,
-            matched,
-            np.array(publishers, np.int64).reshape(len(copies), 3),
-            {},
-        )
-        write.add_batch(batch, matched.starts, matched.consumers)
-        journal.next = batch.end
-        write.urgent = True
-        write.copies.append(stored)
+    def _copy(self, copies: Sequence[CopiedEvent], stored: CopiesStored) -> None:
+        """Add copies to the pending write; when they are stored, the arrival goes on."""
+        write_copies(self._journal, copies)
+        self._journal.write.copies.append(stored)
 
     def copied(self, stored: CopiesStored, now: Now) -> None:
         """Copies are stored: go on."""
@@ -536,7 +498,7 @@ class Arrivals:
             on_their_way = [batch for group in (*journal.groups, journal.write) for batch in group.batches]
             if any(batch.origins is None and arrival.collector in batch.frames.segments for batch in on_their_way):
                 return  # it is tried again when they are stored
-            found += _in_flight(on_their_way, arrival.collector)
+            found += _in_flight(on_their_way, arrival)
         poured = journal.next if last else Offset(found[-1][0] + 1)
         copies = [copy for _, copy in found if not _is_known(copy, arrival.seen)]
         self._counts["events collected"] += len(copies)
@@ -555,22 +517,26 @@ class Arrivals:
             changes.append(Remove(MoveRow, (arrival.session.id, MoveSide.TOMBSTONE, 0)))
         stored = CopiesStored(arrival, changes, phase, got, poured, state)
         if copies:
-            self._copy(arrival, copies, stored)
+            self._copy(copies, stored)
         else:
             journal.write.require(changes, MoveStored(MoveStep.PULLED, stored))
         if last:
             for queue in self._queues_of(arrival.session):
                 self._look_again(queue)
 
-    def _collected(self, arrival: Arrival, first: Offset, end: Offset, most: int) -> Iterator[tuple[Offset, EventCopy]]:
+    def _collected(
+        self, arrival: Arrival, first: Offset, end: Offset, most: int
+    ) -> Iterator[tuple[Offset, CopiedEvent]]:
         """What the collector has in the log, from an offset on."""
-        return self._stored(dict(arrival.collector.members.items()), first, end, most)
+        subs = arrival.session.subs
+        members = {seat: subs[number] for seat, number in arrival.collector.members.items() if number in subs}
+        return self._stored(members, first, end, most)
 
     def _stored(
-        self, numbers: dict[SeatId, SubNumber], first: Offset, end: Offset, most: int
-    ) -> Iterator[tuple[Offset, EventCopy]]:
+        self, subs: dict[SeatId, ClientSubscription], first: Offset, end: Offset, most: int
+    ) -> Iterator[tuple[Offset, CopiedEvent]]:
         """What some subscriptions have in the log, by their consumer ids, from an offset on."""
-        seats, log, at = np.array(sorted(numbers), np.uint32), self._journal.log, first
+        seats, log, at = np.array(sorted(subs), np.uint32), self._journal.log, first
         while at < end and len(seats) and most > 0:
             at = log.seek(seats, at, 1 << 16)
             group = next(iter(log.read(at, 512)), None) if at < end else None
@@ -579,14 +545,14 @@ class Arrivals:
             events = group.events
             for place in range(len(events)):
                 mine = events.seats[events.starts[place] : events.starts[place + 1]].tolist()
-                wanted = [numbers[SeatId(seat)] for seat in mine if seat in numbers]
+                wanted = [subs[SeatId(seat)] for seat in mine if seat in subs]
                 if wanted and at <= events.first + place < end and most > 0:
-                    origin = tuple(events.origins[place].tolist())
+                    publisher, epoch, sequence = map(abs, events.origins[place].tolist())
                     most -= 1
-                    yield (
-                        Offset(events.first + place),
-                        EventCopy(origin, wanted, events.heads[place], events.payloads[place]),
+                    copy = CopiedEvent(
+                        (-publisher, epoch, sequence), wanted, events.heads[place], events.payloads[place]
                     )
+                    yield Offset(events.first + place), copy
             at = Offset(events.first + len(events))
 
     def at_home(self, arrival: Arrival, now: Now) -> None:
@@ -673,12 +639,12 @@ class Arrivals:
         session, first = self._sessions.by_id.get(claim.session.id), max(claim.noted, self._journal.first)
         if session is None or session.arrival is not None:
             return
-        numbers = {sub.consumer_id: number for number, sub in session.subs.items() if sub.consumer_id is not None}
+        subs = {sub.consumer_id: sub for sub in session.subs.values() if sub.consumer_id is not None}
         most, before = 1 << 62 if everything else _POURED, len(claim.own)
-        for offset, copy in self._stored(numbers, Offset(first), self._journal.end, most):
-            publisher, epoch, sequence = map(abs, copy.origin)
-            for number in copy.numbers:
-                claim.own.setdefault((publisher, number), (epoch, sequence))
+        for offset, copy in self._stored(subs, Offset(first), self._journal.end, most):
+            publisher, epoch, sequence = copy.origin
+            for sub in copy.subs:
+                claim.own.setdefault((-publisher, sub.number), (epoch, sequence))
             first = Offset(offset + 1)
             most -= 1
         claim.noted = self._journal.end if most > 0 else first
@@ -767,9 +733,9 @@ def corrected_step(value: MoveStored, following: Offset) -> MoveStored:
     return value
 
 
-def _is_known(copy: EventCopy, seen: dict[int, tuple[int, int]]) -> bool:
+def _is_known(copy: CopiedEvent, seen: dict[int, tuple[int, int]]) -> bool:
     publisher, epoch, sequence = copy.origin
-    return (epoch, sequence) <= seen.get(publisher, (0, 0))
+    return (epoch, sequence) <= seen.get(-publisher, (0, 0))
 
 
 def _without(own: dict[tuple[int, int], tuple[int, int]], event: InheritedEvent) -> list[SubNumber]:
@@ -779,28 +745,17 @@ def _without(own: dict[tuple[int, int], tuple[int, int]], event: InheritedEvent)
     return [each for each in numbers if (epoch, sequence) < own.get((publisher, each), (NEVER, 0))] if own else numbers
 
 
-def _in_flight(batches: Iterable[EventBatch], collector: Queue) -> Iterator[tuple[Offset, EventCopy]]:
+def _in_flight(batches: Iterable[EventBatch], arrival: Arrival) -> Iterator[tuple[Offset, CopiedEvent]]:
     """What the collector has in batches that are not stored yet."""
+    subs = arrival.session.subs
     for batch in batches:
         frames = batch.frames
-        low, high = frames.segments.get(collector, (0, 0))
+        low, high = frames.segments.get(arrival.collector, (0, 0))
         for frame in range(low, high):
             event = frames.events[frame]
             assert batch.origins is not None
             numbers = unpack(frames.packed[frames.starts[frame] : frames.starts[frame + 1]])
-            origin = tuple(batch.origins[event].tolist())
-            yield Offset(batch.first + event), EventCopy(origin, numbers, batch.heads[event], batch.payloads[event])
-
-
-def _frames(held: dict[Queue, list[tuple[int, list[SubNumber]]]]) -> Frames:
-    events: list[int] = []
-    starts: list[int] = [0]
-    numbers: list[SubNumber] = []
-    segments: dict[Queue, tuple[int, int]] = {}
-    for queue, frames in held.items():
-        segments[queue] = len(events), len(events) + len(frames)
-        for event, some in frames:
-            events.append(event)
-            numbers += some
-            starts.append(4 * len(numbers))
-    return Frames(events, starts, np.array(numbers, "<u4").tobytes(), segments)  # type: ignore[arg-type]
+            publisher, epoch, sequence = batch.origins[event].tolist()
+            wanted = [subs[number] for number in numbers if number in subs]
+            copy = CopiedEvent((-abs(publisher), epoch, sequence), wanted, batch.heads[event], batch.payloads[event])
+            yield Offset(batch.first + event), copy

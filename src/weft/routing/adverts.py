@@ -345,6 +345,11 @@ class Advertised:
         """As in the table."""
         return self.table.place(events)
 
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """Those of the table."""
+        return self.table.place_limits
+
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
         """Which events lie within a client's advertisements. Cost: O(events x its advertisements)."""
         forms = self._own.get(client, {}).values()

@@ -329,6 +329,11 @@ class TableEngine(ModelHooks[K, H]):
         """None, unless the model maps events."""
         return None
 
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """None, unless the model's places travel with events."""
+        return ()
+
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:  # noqa: ARG002
         """All: there are no advertisements."""
         return np.ones(len(events), bool)

@@ -298,6 +298,11 @@ class RoutingTable(Protocol):
         """The events mapped once, for every table with this fingerprint; None if the model does not map."""
         ...
 
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """The greatest value of each key of a place; empty if publishers and neighbours cannot send places."""
+        ...
+
     def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
         """Items because of which a neighbour wants an event, `most` at most; none where the model tells none.
 

@@ -178,12 +178,13 @@ class Core:
             parts.limits,
             parts.counts,
             parts.decoder,
+            parts.places,
             state.next,
         )
         ingest = Ingest(parts, delivery, forwarding, advertised)
         knows = journal, sessions, parts.tables, neighbours, forwarding, parts.completion, parts.access, parts.decoder
         agreed = link_credentials or (lambda _: b""), authenticate_link, agreed_predicates(predicates)
-        links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, *agreed)
+        links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, parts.places, *agreed)
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
@@ -513,6 +514,7 @@ class Core:
                 links.send(now)  # 4
             if self._forwarding.too_far:
                 links.detach_slow()  # 5
+            self._parts.places.tell()
             if self._commit.persist(now):  # 6
                 break
         more = bool(queues.serve_later or self._unchecked or self._dispatch.behind or self._backlog.queues)

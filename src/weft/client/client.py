@@ -61,6 +61,7 @@ def connect(  # noqa: PLR0913 - the options of a client
     heartbeat: float = 10.0,
     retry_for: float | None = None,
     expires: float | timedelta | None = None,
+    map_events: bool = False,
 ) -> Client:
     """A client of the broker at an address, to be used in `async with`, or, in a notebook, as `await connect(...)`.
 
@@ -85,7 +86,7 @@ def connect(  # noqa: PLR0913 - the options of a client
     >>> asyncio.run(main())
     """
     policy = connection_policy(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
-    return Client(ClientEngine(policy, check_name(name), expires=seconds(expires)))
+    return Client(ClientEngine(policy, check_name(name), expires=seconds(expires), map_events=map_events))
 
 
 class Client(BrokerView):

@@ -26,6 +26,7 @@ from uuid import uuid4
 from weft.client.connection import NetworkThread, SessionDriver, Waiter, acquire, finish_all, release, wake
 from weft.client.connection_state import ConnectionStates
 from weft.client.effects import Answered, Arrived, Ended, Lost, Missed, MoveEnded, Notice, Ready, Replied, Stored
+from weft.client.event_mapping import warm_up
 from weft.client.events import Publishable, Receipt, outgoing
 from weft.client.publisher import NotStored, UnconfirmedEvent
 from weft.client.session import MOVED, ClientSession, ConnectionPolicy
@@ -80,19 +81,20 @@ class Confirmation(Waiter):
 class ClientEngine:
     """One client, whatever its face. `loop` is where the application waits; None for threads that block."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a client
         self,
         policy: ConnectionPolicy,
         name: str = "",
         *,
         expires: int = 0,
+        map_events: bool = False,
         most_events: int = MOST_UNCONFIRMED,
         most_bytes: int = MOST_UNCONFIRMED_BYTES,
     ) -> None:
         self.name = name
         self.loop: asyncio.AbstractEventLoop | None = None
         self._most_events, self._most_bytes = most_events, most_bytes
-        self._policy, self._expires = policy, expires
+        self._policy, self._expires, self._map_events = policy, expires, map_events
         self._network: NetworkThread | None = None
         self._main: SessionDriver | None = None
         self._drivers: set[SessionDriver] = set()
@@ -118,6 +120,8 @@ class ClientEngine:
         if self._main is not None or self._error is not None:
             raise ClientClosedError("a client can connect only once; create a new one")
         self.loop = loop
+        if self._map_events:
+            warm_up()
         self._network = acquire()
         waiter = Waiter(loop)
         self._opening.append(waiter)
@@ -128,7 +132,8 @@ class ClientEngine:
     def _driver(self, name: str, expires: int | None = None) -> SessionDriver:
         assert self._network is not None
         expires = self._expires if expires is None else expires
-        session = ClientSession(name, self._policy, draw=random, expires=expires)
+        maps = self._map_events and self._main is None  # the main session publishes
+        session = ClientSession(name, self._policy, draw=random, expires=expires, map_events=maps)
         driver = SessionDriver(session, self._network, self._handle, self._ended, self._failed)
         with self._lock:
             self._drivers.add(driver)

@@ -52,6 +52,7 @@ from weft.client.effects import (
     Stored,
     WakeAt,
 )
+from weft.client.event_mapping import mapping_of
 from weft.client.publisher import Publisher, UnconfirmedEvent
 from weft.client.subscription import AckBook, SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.errors import ClientClosedError, ConnectError, RequestError, SessionTakenError, WeftError
@@ -59,6 +60,7 @@ from weft.protocol.addresses import Address
 from weft.protocol.messages import (
     MOVES,
     NEWEST,
+    PLACES,
     PROFILES,
     QUESTIONS,
     REPORTS,
@@ -68,6 +70,7 @@ from weft.protocol.messages import (
     AcksStored,
     Advertise,
     Answer,
+    AskSpace,
     BrokerMessage,
     Bye,
     ClientMessage,
@@ -83,6 +86,7 @@ from weft.protocol.messages import (
     Hello,
     History,
     HomeBroker,
+    OfferedSpace,
     Ping,
     Pong,
     ProfilePublished,
@@ -190,7 +194,8 @@ class _NextConnection:
 
 
 class ClientSession:
-    """The state of a session over all its connections. `draw` returns a random number from 0 to 1.
+    """The state of a session over all its connections. `draw` returns a random number from 0 to 1. With `map_events`,
+    durable events are sent with their places, where the broker has a space for that.
 
     >>> session = ClientSession("alerts")
     >>> session.start(now=0)
@@ -207,6 +212,7 @@ class ClientSession:
         *,
         draw: Callable[[], float] = lambda: 1.0,
         expires: int = 0,
+        map_events: bool = False,
     ) -> None:
         self.name, self.policy = name, policy
         self.state = SessionState.NEW
@@ -220,7 +226,7 @@ class ClientSession:
         self.adverts: dict[int, AdvertState] = {}
         self.welcome: Welcome | None = None  # of this connection
         self.handed: list[UnconfirmedEvent] = []  # transient events that `take` has returned
-        self._draw, self._expires = draw, expires
+        self._draw, self._expires, self._map_events = draw, expires, map_events
         # what is to be sent
         self._unsent: list[ClientMessage] = []
         self._speaking: dict[SubNumber, SubscriptionState] = {}  # subscriptions that may have something to send
@@ -600,7 +606,7 @@ class ClientSession:
         abandon = None if self._target is None or self._abandon is None else self._abandon // 1_000
         hints = tuple(self._greeted[:_MOST_GREETED])
         whence = Whereabouts(last.session, self._home, hints, last.epoch, abandon)
-        return [msgspec.structs.replace(hello, versions=(MOVES, NEWEST)), whence]
+        return [msgspec.structs.replace(hello, versions=(MOVES, hello.versions[1])), whence]
 
     def _hello(self, credentials: bytes) -> Hello:
         epoch = pub_epoch = 0
@@ -611,7 +617,7 @@ class ClientSession:
             strides = before.version >= MOVES
             epoch = next_epoch(last + (self._tries - 1) * STRIDE) if strides else last + self._tries
         return Hello(
-            versions=(VERSION, NEWEST),
+            versions=(VERSION, PLACES if self._map_events else NEWEST),
             session=self.name,
             epoch=epoch,
             pub_epoch=pub_epoch,
@@ -815,6 +821,7 @@ class ClientSession:
         self._deadlines.clear()
         self._unsent.clear()
         self.publisher.lost()
+        self.publisher.mapping = None  # until the next broker has sent its space
         if self.welcome is None:
             return
         self._before, self.welcome = self.welcome, None
@@ -882,6 +889,8 @@ class ClientSession:
             case HomeBroker(broker):
                 self._host = broker
                 self._greeted = [broker, *(each for each in self._greeted if each != broker)]
+            case OfferedSpace(number, packed):
+                self.publisher.mapping = mapping_of(number, packed) if self._map_events else None
             case Refused():
                 failed = self.publisher.refused(message)  # None for a transient event, too
                 if failed is not None:
@@ -970,6 +979,8 @@ class ClientSession:
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
         if was_target:
             self._effects.append(MoveEnded(None))
+        if self._map_events and message.version >= PLACES:
+            self._unsent.append(AskSpace())
         self._wake()
 
     def _check_profiles(self, state: SubscriptionState, welcome: Welcome) -> None:

@@ -108,10 +108,11 @@ def connect_sync(  # noqa: PLR0913 - the options of a client
     heartbeat: float = 10.0,
     retry_for: float | None = None,
     expires: float | timedelta | None = None,
+    map_events: bool = False,
 ) -> SyncClient:
     """Its calls block."""
     policy = connection_policy(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
-    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires)))
+    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires), map_events=map_events))
 
 
 class SyncClient(_Blocking[Client]):

@@ -178,20 +178,22 @@ class Core:
             parts.limits,
             parts.counts,
             parts.decoder,
+            parts.places,
             state.next,
         )
         ingest = Ingest(parts, delivery, forwarding, advertised)
         knows = journal, sessions, parts.tables, neighbours, forwarding, parts.completion, parts.access, parts.decoder
         agreed = link_credentials or (lambda _: b""), authenticate_link, agreed_predicates(predicates)
-        links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, *agreed)
+        links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, parts.places, *agreed)
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
-        failed, explainer, history = FailedDeliveries(parts, delivery), Explainer(parts, links), HistoryReads(parts)
+        explainer, history = Explainer(parts, links), HistoryReads(parts)
         notices = ProfileNotices(parts, ingest, links)
         homes = HomeProfiles(parts, links, subscribing, notices, no_profiles)
         subscribing.notices, subscribing.homes = notices, homes
         clients = ClientConnections(parts, subscribing, adverts, homes, authenticate, fingerprint(schema, predicates))
+        failed = FailedDeliveries(parts, delivery, clients)
         revocation = Revocation(parts, subscribing, delivery, ingest)
         clients.moves = moves = Moves(parts, ingest, links, subscribing, adverts, clients)
         revocation.changed = moves.departures.changed
@@ -512,6 +514,7 @@ class Core:
                 links.send(now)  # 4
             if self._forwarding.too_far:
                 links.detach_slow()  # 5
+            self._parts.places.tell()
             if self._commit.persist(now):  # 6
                 break
         more = bool(queues.serve_later or self._unchecked or self._dispatch.behind or self._backlog.queues)

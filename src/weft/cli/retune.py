@@ -7,23 +7,21 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 from weft.errors import OptionError
 
 
-def retune(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def retune(
     tuning: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="A tuning that `weft tune --model dls` has written.", show_default=False),
     ] = None,
     schema: SchemaFile = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Give a network of brokers with the model dls another label space while it runs. Nothing is lost meanwhile.
@@ -40,7 +38,7 @@ def retune(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.models.retuning import proposal_for, read_retuning
     from weft.pipeline.predicate_settings import environment_predicates
 
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         if tuning is not None:
             space, answer = read_retuning(tuning.read_text(encoding="utf-8")), {}
         else:

@@ -164,6 +164,7 @@ class Neighbour:
         self.last_session = (0, 0)  # incarnation and epoch
         self.knows_moves = False  # as far as it has said in this session
         self.held: list[LinkRelay] = []  # messages about moves, until it has
+        self.places_wanted = self.places_asked = b""  # the space in which it wants places, and the one that it was told
         self.reason = ""  # why the last connection ended, or was refused
         self.beats = 0
         self.needs_lists = self.knows_lists = False  # in this session: whether it was sent that, and has answered
@@ -188,6 +189,7 @@ class Neighbour:
         self.reason = ""
         self.beats = 0
         self.knows_moves, self.held = False, []
+        self.places_wanted = self.places_asked = b""
         for exchange in self.exchanges:
             exchange.begin(Offset(0 if exchange.number else self.got))
         self.needs_lists = self.knows_lists = False
@@ -228,7 +230,7 @@ class Neighbour:
         """Its state, as operators see it."""
         return LinkStatus(
             self.peer,
-            self.role.value,
+            str(self.role),
             self.connection is not None,
             self.synced,
             self.sender.resyncing,

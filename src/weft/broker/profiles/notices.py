@@ -30,7 +30,14 @@ from weft.broker.event_copies import CopiedEvent, write_copies
 from weft.broker.ingest import Ingest
 from weft.broker.links.links import Links
 from weft.broker.parts import BrokerParts
-from weft.broker.profiles.profile_item import ATTRIBUTE, LivingProfile, ProfileIdentity, identity_hash, read_profile
+from weft.broker.profiles.profile_item import (
+    ATTRIBUTE,
+    LivingProfile,
+    ProfileIdentity,
+    filter_hash,
+    identity_hash,
+    read_profile,
+)
 from weft.broker.sessions import ClientSubscription, Session
 from weft.index.base import SubId
 from weft.language.ast import Filter
@@ -40,7 +47,7 @@ from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import Head, SubNumber
 from weft.routing.table import ClientId, Item, Link
 
-_TOGETHER = 256  # notices that are written in one turn
+_TOGETHER = 256  # pairs that are compared in one turn
 _RETRY = 1_000_000  # microseconds after which notices are written again when the log was full
 QUERIES = ClientId("queries")
 _SOON = 1_000  # microseconds between two looks at a clock that was set back, and runs slowly
@@ -58,6 +65,7 @@ class ProfileQuery:
     sub: ClientSubscription
     item: SubId  # by which the table knows it
     text: str
+    filter: int  # a hash of the text
     complete: bool = False  # every living profile that it meets has arrived
     shown: dict[ProfileIdentity, ShownRow] = field(default_factory=dict)
     withheld: set[ProfileIdentity] = field(default_factory=set)  # whose end is shown when the query is complete
@@ -68,7 +76,6 @@ class EndProof(Enum):
 
     OPEN = "it may be missing for a moment only"
     CERTAIN = "its publisher is here, and has withdrawn it"
-    LEFT = "it lives, and the subscription has another filter"
 
 
 class NoticesWritten(NamedTuple):
@@ -184,7 +191,7 @@ class ProfileNotices:
 
     def _query(self, session: Session, sub: ClientSubscription, before: ProfileQuery | None) -> ProfileQuery:
         self._items += 1
-        query = ProfileQuery(session, sub, SubId(self._items), sub.text)
+        query = ProfileQuery(session, sub, SubId(self._items), sub.text, filter_hash(sub.text))
         if before is not None:
             query.shown, query.withheld = before.shown, before.withheld
         return query
@@ -193,10 +200,8 @@ class ProfileNotices:
         seat = query.sub.consumer_id
         assert seat is not None
         self._directory.add_query(seat, wanted, Meeting(query.sub.profiles))
-        met = self._directory.profiles_of(seat)
-        for identity in sorted({*met, *query.shown}):
-            left = identity not in met and identity in self._current
-            self.due.setdefault(seat, {})[identity] = EndProof.LEFT if left else EndProof.OPEN
+        for identity in sorted({*self._directory.profiles_of(seat), *query.shown}):
+            self.due.setdefault(seat, {}).setdefault(identity, EndProof.OPEN)
 
     def ended(self, sub: ClientSubscription) -> None:
         """A subscription is gone, and that is stored."""
@@ -286,22 +291,23 @@ class ProfileNotices:
         self._ingest.match(now)
         written = NoticesWritten([], [])
         copies: list[CopiedEvent] = []
+        pairs = _TOGETHER
         for seat in [*self.due]:
             query, due = self.queries.get(seat), self.due[seat]
             met = self._directory.profiles_of(seat)
-            for identity in [*islice(due, _TOGETHER - len(copies))]:
+            for identity in [*islice(due, pairs)]:
+                pairs -= 1
                 proof = due.pop(identity)
                 if query is not None:
                     copies += self._notices(query, identity, identity in met, proof, written)
             if not due:
                 del self.due[seat]
-            if len(copies) >= _TOGETHER:
+            if not pairs:
                 break
         if copies:
             write_copies(self._journal, copies)
+        if written.changes:
             self._journal.write.notices.append(written)
-        else:  # what is remembered, or forgotten: nobody waits for it
-            self._journal.write.changes += written.changes
 
     def _notices(
         self, query: ProfileQuery, identity: ProfileIdentity, meets: bool, proof: EndProof, written: NoticesWritten
@@ -309,9 +315,10 @@ class ProfileNotices:
         """What a subscription has to be shown of one profile now.
 
         1. A profile that it meets, and has not been shown in this version or a higher one, appears or changes.
-        2. One that it was shown and does not meet any more, ends: if it has expired, or its publisher is here, or the
-           query is complete. Otherwise that is withheld.
+        2. One that it was shown and does not meet any more, ends: if it has expired, or its publisher is here, or this
+           version or a higher one is known, or the query is complete. Otherwise that is withheld.
         3. A version that has ended is remembered until no version of the profile is known any more.
+        4. A filter that was replaced since the subscription met a profile is the reason why it ends.
         """
         shown, current = query.shown.get(identity), self._current[identity] if meets else None
         query.withheld.discard(identity)
@@ -319,20 +326,26 @@ class ProfileNotices:
         if current is not None and (shown is None or shown.version < current.version):
             seat = query.sub.consumer_id
             assert seat is not None
-            row = ShownRow(seat, identity_hash(identity), *identity, current.version, current.expires)
+            row = ShownRow(seat, identity_hash(identity), *identity, current.version, current.expires, query.filter)
             change = "appeared" if shown is None or ended else "changed"
             return [self._notice(query, identity, (change, "", proof), row, current, shown, written)]
-        if shown is None or (current is not None and shown.version == current.version and not ended):
+        if shown is None:
+            return []
+        if current is not None and shown.version == current.version and not ended:
+            if shown.filter != query.filter:
+                self._keep(query, identity, structs.replace(shown, filter=query.filter), proof, written)
             return []
         if ended:
             if identity not in self._known:
                 self._keep(query, identity, None, proof, written)
             return []
         expired = shown.expires <= self._journal.at
-        if not expired and proof is EndProof.OPEN and not query.complete:
+        latest = self._current.get(identity)
+        known = proof is EndProof.CERTAIN or (latest is not None and latest.version >= shown.version)
+        if not (expired or known or query.complete):
             query.withheld.add(identity)
             return []
-        left = not expired and (proof is EndProof.LEFT or identity in self._current)
+        left = not expired and shown.filter not in (query.filter, 0)
         reason = "expired" if expired else "left" if left else "withdrawn"
         kept = structs.replace(shown, expires=_ENDED) if identity in self._known and not left else None
         return [self._notice(query, identity, ("ended", reason, proof), kept, None, shown, written)]
@@ -404,10 +417,10 @@ class ProfileNotices:
                 query.shown.pop(identity, None)
             else:
                 query.shown[identity] = before
-            self._remember(query, identity)
             seat = query.sub.consumer_id
             assert seat is not None
             if seat in self.queries:
+                self._remember(query, identity)
                 self.due.setdefault(seat, {})[identity] = proof
 
     # -- contents -------------------------------------------------------------------------------------

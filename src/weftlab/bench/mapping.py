@@ -37,6 +37,7 @@ from weftlab.bench.report import Result
 MODELS = "mics", "dls"
 BATCHES = (1, 16, 256)  # events that the broker reads together
 FILTERS = 500
+QUICK = 400  # events of a short run
 _PIECES = 5
 _SCHEMA = Schema.from_dict(
     {"attributes": {name: {"type": "float", "bounds": [0, 100]} for name in ("price", "volume", "change")}}
@@ -138,7 +139,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:
         }
         for batch in BATCHES:
             progress(f"{model}, {batch} events at a time")
-            results += _measured(model, batch, ways, max(batch, 400 if quick else 5_000 if batch > 1 else 2_000))
+            results += _measured(model, batch, ways, max(batch, QUICK if quick else 5_000 if batch > 1 else 2_000))
         counts = [ways["mapped"].network[each].core.counts for each in _READERS]
         for each, name in zip(counts, _READERS, strict=True):
             share = 100 * each.get("events mapped", 0) / ways["mapped"].network["a"].core.end

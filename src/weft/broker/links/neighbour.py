@@ -234,7 +234,7 @@ class Neighbour:
         """Its state, as operators see it."""
         return LinkStatus(
             self.peer,
-            self.role.value,
+            str(self.role),
             self.connection is not None,
             self.synced,
             self.sender.resyncing,

@@ -44,7 +44,7 @@ class LinkHello(Message, frozen=True, tag=64):
     versions: tuple[Natural, Natural] = (VERSION, VERSION)
     name: str = ""  # of the sender
     to: str = ""  # the name of the receiver, as the sender knows it
-    role: str = "peer"  # what the receiver is to the sender: peer, master or slave
+    role: str = "peer"  # what the receiver is to the sender: peer, master (a parent) or slave (a child)
     log_id: str = ""
     incarnation: Natural = 0
     epoch: Natural = 0  # of the session, ascending within an incarnation

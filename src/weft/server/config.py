@@ -12,7 +12,7 @@ reach unprotected is refused unless the settings ask for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ class LinkConfig:
     """`[links.NAME]`: a neighbouring broker of this name. One of the two has the other's address, and dials."""
 
     address: str = ""  # where to dial; empty to be dialled
-    role: Literal["peer", "master", "slave"] = "peer"  # what the neighbour is to this broker
+    role: Literal["peer", "parent", "child", "master", "slave"] = "peer"  # what the neighbour is to this broker
     token: Path | None = None  # a file with the token that the neighbour is shown
 
     def __post_init__(self) -> None:
@@ -274,6 +274,7 @@ RENAMED = {  # settings that had another name; the old one is accepted, with a n
     "connections.most": "connections.max",
     "connections.patience": "connections.drain_timeout",
 }
+RENAMED_ROLES: Mapping[str, Literal["parent", "child"]] = {"master": "parent", "slave": "child"}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}
 
 
@@ -281,4 +282,10 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)
+    loaded = load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)
+    links, notes = dict(loaded.config.links), list(loaded.notes)
+    for name, link in links.items():
+        if (role := RENAMED_ROLES.get(link.role)) is not None:
+            links[name] = replace(link, role=role)
+            notes.append(f"links.{name}.role: {link.role} is now called {role}")
+    return loaded._replace(config=replace(loaded.config, links=links), notes=tuple(notes))

@@ -229,6 +229,25 @@ def test_one_death_close_to_joins_or_a_leave_loses_nothing(what: str, pause: flo
     assert network.is_one_ring()
 
 
+@pytest.mark.parametrize("pause", [0.05, 0.4, 1.5])
+def test_two_deaths_with_quick_restarts_lose_nothing_with_three_copies(pause: float) -> None:
+    network = ring(50, 20_000, 30_000, 40_000, 50_000, replicas=3, seed=int(10 * pause))
+    owner, holder, home, other = names(50, 20_000, 40_000, 50_000)
+    network.subscribe(home, 1, "t", "x BETWEEN 1 AND 20")
+    network.run(5)
+    for distance, address in ((50, owner), (20_000, holder)):
+        network.fail(address)
+        network.run(pause)
+        network.join(at(distance), other)  # without its disk
+        network.run(pause)
+    for _ in range(5):
+        network.publish(other, "t", {"x": 12})
+        network.run(0.3)
+    network.run(20)
+    network.check()
+    assert network.is_one_ring()
+
+
 def test_a_node_leaves_when_its_keys_will_have_as_many_copies_as_before() -> None:
     chord = quiet_ring(SPACE, [10, 50, 90, 130])[1]
     node = RendezvousNode(chord, RingSettings(MAPPING, replicas=2, index=ScanIndex), np.random.default_rng(1))

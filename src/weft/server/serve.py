@@ -264,7 +264,8 @@ async def _serve(
         node.ended.add_done_callback(lambda _: asked.set())
         if compiling is not None and around is not None:  # what runs around it must answer others in time
             stopping = asyncio.create_task(asked.wait())
-            await asyncio.wait([compiling, stopping], return_when=asyncio.FIRST_COMPLETED)
+            first: list[asyncio.Future[Any]] = [compiling, stopping]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
         async with contextlib.nullcontext() if around is None or asked.is_set() else around(node):
             keep_pauses_short()

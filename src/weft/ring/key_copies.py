@@ -7,7 +7,7 @@ copy is kept up to date until the next successors have one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from weft.ring.chord import ChordNode
@@ -74,10 +74,15 @@ class KeyCopies:
         """These nodes were asked for copies of keys that were taken over."""
         self._former |= nodes
 
-    def changed(self) -> None:
-        """Other keys are in hand: nobody has a complete copy of them."""
+    @property
+    def given(self) -> tuple[NodeRef, ...]:
+        """The nodes that have a copy of everything."""
+        return tuple(sorted(self._given))
+
+    def changed(self, given: Collection[NodeRef] = ()) -> None:
+        """Other keys are in hand. These nodes have been given those that are new here; nobody else has all of them."""
         self._former |= self._given
-        self._given.clear()
+        self._given.intersection_update(given)
         for work in self._table.of(CopyingAll):
             self._table.end(work)
 

@@ -10,7 +10,7 @@ reported with every event (`missing`), and the event is published again when the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -348,6 +348,7 @@ class KeysInHand:
             tuple((after, upto) for upto, after in self.copies.held.items()) if whole else (),
             max(0, learning),
             self.missing_since(now),
+            self.copies.given if work.leaving else (),
         )
         return self._table.ask(work, "last", work.node.address, message, now)
 
@@ -452,7 +453,7 @@ class KeysInHand:
         for after, upto in message.copies:
             self.copies.held.setdefault(upto, after)
         if message.upto == self.after:
-            self._set_after(message.after)
+            self._set_after(message.after, message.given)
             self._learn_until(Arc(message.after, message.upto), message.learning, now)
         self._chord.has_left(sender)
         if self._chord.predecessor is None and message.edge not in (None, self._chord.me):
@@ -507,18 +508,18 @@ class KeysInHand:
             self._table.end(work)
         return []
 
-    def _set_after(self, after: Key) -> None:
+    def _set_after(self, after: Key, given: Collection[NodeRef] = ()) -> None:
         self.after = after
         self._needy = self._gap_since = None
-        self._changed()
+        self._changed(given)
 
     def _learn_until(self, keys: Arc, learning: int, now: int) -> None:
         if learning > 0:
             self._learning.append((keys, now + learning))
 
-    def _changed(self) -> None:
+    def _changed(self, given: Collection[NodeRef] = ()) -> None:
         self.changes += 1
-        self.copies.changed()
+        self.copies.changed(given)
 
     # -- deaths ----------------------------------------------------------------------------------------
 

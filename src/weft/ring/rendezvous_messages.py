@@ -150,8 +150,9 @@ class Handover(TokenMessage, frozen=True, tag=25):
     """The last part of what is stored under the keys in (after, upto]: they are yours from now on.
 
     `edge` is the node whose keys end at `after`. A node that is leaving adds the copies that it has of others' keys,
-    with their ranges. For `learning` microseconds, subscriptions under these keys may be missing, and for a while those
-    that only the members in `missing` know: these did not answer so many microseconds ago.
+    with their ranges, and names the nodes that have been `given` a complete copy of its keys. For `learning`
+    microseconds, subscriptions under these keys may be missing, and for a while those that only the members in
+    `missing` know: these did not answer so many microseconds ago.
     """
 
     after: Key
@@ -163,6 +164,7 @@ class Handover(TokenMessage, frozen=True, tag=25):
     copies: tuple[tuple[Key, Key], ...] = ()
     learning: int = 0
     missing: tuple[tuple[NodeRef, int], ...] = ()
+    given: tuple[NodeRef, ...] = ()
 
 
 class CopyRecords(TokenMessage, frozen=True, tag=26):

@@ -224,6 +224,62 @@ def test_a_full_log_delays_notices_and_loses_none():
     assert network.shown("east", "driver") == {1: {"7"}}
 
 
+def test_an_end_that_could_not_be_stored_is_not_forgotten_with_the_profile(pair):
+    """The log refuses the end of a profile, not the cleaning up behind it, and the broker crashes."""
+    east = pair["east"]
+    pair.do("east", "driver", query(1, "x >= 0"))
+    pair.do("west", "station", publish("7", region(1, 5), seconds=3))
+    pair.wait(2 * SECOND)
+    east.at_once = False
+    for broker in ("east", "west"):
+        pair[broker].wait(SECOND)  # the end
+    pair.settle(but="east")  # west drops the profile: what was shown of it needs not be remembered
+    assert len(east.core._journal.groups) > 1
+    east.reject()
+    east.commit(9)
+    east.at_once = True
+    pair.crash("east")
+    pair.dial("west", "east")
+    pair.settle()
+    pair.greet("east", "driver")
+    pair.settle()
+    assert pair.shown("east", "driver") == {1: set()}
+
+
+def test_who_replaced_the_filter_while_the_profile_was_not_known_has_left_it(pair):
+    pair.do("east", "driver", query(1, region(0, 9)))
+    pair.do("west", "station", publish("7", region(1, 5)))
+    pair.crash("east")  # what neighbours have sent is unconfirmed until they say it again
+    pair.greet("east", "driver")
+    pair.do("east", "driver", Replace(1, region(20, 30)))
+    pair.crash("east")
+    pair.greet("east", "driver")
+    pair.dial("west", "east")
+    pair.settle()
+    assert pair.notices("east", "driver")[-1][1:5:3] == ("ended", "left")
+
+
+def test_who_replaced_the_filter_and_still_meets_it_has_not_left_it(pair):
+    pair.do("east", "driver", query(1, region(0, 9)))
+    pair.do("west", "station", publish("7", region(1, 5)))
+    pair.do("east", "driver", Replace(1, region(0, 8)))
+    pair.crash("east")
+    pair.greet("east", "driver")
+    pair.do("west", "station", WithdrawProfile(9, "7"))
+    pair.dial("west", "east")
+    pair.settle()
+    assert [(each.change, each.reason) for each in pair.notices("east", "driver")][-1] == ("ended", "withdrawn")
+
+
+@pytest.mark.parametrize("others", [(), (query(2, "x >= 50"),)], ids=["alone", "another query meets the new version"])
+def test_a_version_elsewhere_ends_it_as_withdrawn_whatever_others_ask_for(pair, others):
+    pair.do("east", "driver", query(1, region(0, 9)), *others)
+    pair.do("west", "station", publish("7", region(1, 5)))
+    pair.do("west", "station", publish("7", region(60, 65)))
+    ended = [each for each in pair.notices("east", "driver") if each.number == 1][-1]
+    assert (ended.change, ended.reason) == ("ended", "withdrawn")
+
+
 def test_a_profile_that_cannot_be_stored_is_never_shown(pair):
     pair.do("east", "driver", query(1, "x >= 0"))
     pair["west"].at_once = False

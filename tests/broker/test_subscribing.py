@@ -32,6 +32,7 @@ from weft.protocol.messages import (
 )
 
 ONE, TWO = SubNumber(1), SubNumber(2)
+Q_ONE, Q_TWO = QueueNumber(1), QueueNumber(2)
 REQUESTS = ClientLimits().changes
 
 
@@ -497,3 +498,36 @@ def test_after_a_restart_every_filter_matches_as_before(model: str, schema: Sche
     broker.restart()
     broker.hello("s")
     assert [sorted(each) for each in numbers(len(events) + 1)] == [sorted(each) for each in before]
+
+
+# -- one name, shared or not ---------------------------------------------------------------------------------------
+
+
+def test_a_name_is_shared_or_not() -> None:
+    broker = Broker()
+    for session in ("work", "", "jobs"):
+        broker.hello(session or "nameless", session=session)
+    assert broker.say("nameless", Subscribe(ONE, "x = 1", Q_ONE, share="work"))[0] == Accepted(
+        "subscribe", 1, Offset(1)
+    )
+    (answer,) = broker.say("work", Subscribe(ONE, "x = 1"))
+    assert isinstance(answer, Failed)
+    assert (answer.code, "'work' is shared" in answer.reason) == ("share", True)
+    broker.say("jobs", Subscribe(ONE, "x = 1"))
+    (answer,) = broker.say("nameless", Subscribe(TWO, "x = 1", Q_TWO, share="jobs"))
+    assert isinstance(answer, Failed)
+    assert (answer.code, "'jobs' belongs to a subscription" in answer.reason) == ("share", True)
+    broker.say("jobs", Unsubscribe(ONE))
+    assert broker.say("nameless", Subscribe(TWO, "x = 1", Q_TWO, share="jobs"))[0] == Accepted(
+        "subscribe", 2, Offset(1)
+    )
+
+
+def test_a_publisher_may_have_the_name_of_a_shared_queue() -> None:
+    broker = Broker()
+    broker.hello("work")
+    broker.hello("nameless", session="")
+    assert broker.say("nameless", Subscribe(ONE, "x = 1", Q_ONE, share="work"))[0] == Accepted(
+        "subscribe", 1, Offset(1)
+    )
+    assert broker.say("work", event(1)) == [Published(1, 1)]

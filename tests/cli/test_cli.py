@@ -603,7 +603,7 @@ def test_demo_in_json_is_one_document():
 
 def test_bench_shows_figures_and_writes_them(tmp_path) -> None:
     file = tmp_path / "figures.json"
-    done = run("bench", "language", "--quick", "--json", str(file))
+    done = run("bench", "language", "--quick", "-o", str(file))
     assert done.exit_code == 0
     assert "start/1/first_filter" in done.output
     assert json.loads(file.read_text())["bench"] == "language"

@@ -62,8 +62,8 @@ def test_info_counts_events_rows_and_lags(data):
         "07" * 16,
     ):
         assert part in shown
-    assert "1 more seats" not in run("info", data, "--seats", 3).stdout
-    assert "2 more seats" in run("info", data, "--seats", 1).stdout
+    assert "1 more seats" not in run("info", data, "--limit", 3).stdout
+    assert "2 more seats" in run("info", data, "--limit", 1).stdout
 
 
 def test_the_log_of_a_durable_subscription_is_whole_and_its_queue_has_the_lag(tmp_path):
@@ -111,7 +111,7 @@ def test_show_lists_events(data):
         "head_bytes": 7,
         "payload_bytes": 0,
     }
-    assert [each["offset"] for each in answer("show", data, "--first", 3, "--limit", 2)["events"]] == [3, 10]
+    assert [each["offset"] for each in answer("show", data, "--since", 3, "--limit", 2)["events"]] == [3, 10]
     assert [each["offset"] for each in answer("show", data, "--since", "1970-01-01T00:00:00.003Z")["events"]] == [11]
     shown = run("show", data).stdout
     assert "1970-01-01 00:00:00.002" in shown

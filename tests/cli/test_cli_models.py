@@ -41,7 +41,7 @@ def files(tmp_path):
     wanted, happened = tmp_path / "alerts.txt", tmp_path / "happened.jsonl"
     wanted.write_text("\n".join(FILTERS), encoding="utf-8")
     happened.write_text("\n".join(map(json.dumps, EVENTS)), encoding="utf-8")
-    return str(wanted), str(happened)
+    return str(happened), str(wanted)
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -95,11 +95,11 @@ def test_what_filters_nothing_says_so(tmp_path):
     wanted, happened = tmp_path / "alerts.txt", tmp_path / "happened.jsonl"
     wanted.write_text("place LIKE 'a%'\nplace LIKE '%b' AND x >= 0", encoding="utf-8")
     happened.write_text("\n".join(json.dumps({"x": n, "place": f"p{n}"}) for n in range(90)), encoding="utf-8")
-    result = run(str(wanted), str(happened), "--models", "flooding,covering,mics")
+    result = run(str(happened), str(wanted), "--models", "flooding,covering,mics")
     assert result.exit_code == 0, result.output
     assert "mics filters nothing: 100.0% of the unwanted events pass" in said(result.stdout)
     assert "recommended: covering" in result.stdout
-    facts = answer(str(wanted), str(happened), "--models", "flooding,covering,mics")
+    facts = answer(str(happened), str(wanted), "--models", "flooding,covering,mics")
     assert facts["recommendation"]["filter_nothing"] == ["flooding", "mics"]
     assert [each["filters_nothing"] for each in facts["models"]] == [True, False, True]
 
@@ -137,17 +137,17 @@ def test_models_without_bounds_say_why(tmp_path):
     wanted, happened = tmp_path / "alerts.txt", tmp_path / "happened.jsonl"
     wanted.write_text("place = 'here'\nplace LIKE '%x'\nplce = 'y'", encoding="utf-8")
     happened.write_text('{"place": "here"}\n{"place": "there"}\n', encoding="utf-8")
-    result = run(str(wanted), str(happened), "--models", "covering,mics,dls")
+    result = run(str(happened), str(wanted), "--models", "covering,mics,dls")
     assert result.exit_code == 0, result.output
     for model in ("mics", "dls"):
         assert f"{model} has no figures: it needs bounds or categories" in said(result.stdout)
     assert "recommended: covering" in result.stdout
     assert "no event has 'plce': did you mean 'place'?" in result.stderr
     assert "mics and dls cannot see 'place', 'plce'" in result.stderr
-    nothing = run(str(wanted), str(happened), "--models", "mics")
+    nothing = run(str(happened), str(wanted), "--models", "mics")
     assert nothing.exit_code == 1
     assert "no model can run on this data" in nothing.stdout
-    assert answer(str(wanted), str(happened), "--models", "identity")["not_run"] == []
+    assert answer(str(happened), str(wanted), "--models", "identity")["not_run"] == []
 
 
 def test_a_schema_says_what_the_events_do_not(files, tmp_path):
@@ -167,20 +167,20 @@ def test_what_cannot_be_used_is_counted_and_named(files, tmp_path):
     happened.write_text(
         '{"x": 1}\n[1]\n{"x": \n@/etc/passwd\n{"x": {"y": 10000000000000000000000}}\n{"x": 2}', encoding="utf-8"
     )
-    result = run(str(wanted), str(happened), "--models", "covering")
+    result = run(str(happened), str(wanted), "--models", "covering")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("1 subscription, 2 events")
     assert result.stderr.count("unknown operator") == 5
     assert "7 filters left out" in result.stderr
     assert "line 4: the event is not a JSON object" in result.stderr
     assert "4 events left out" in result.stderr
-    facts = answer(str(wanted), str(happened), "--models", "covering")
+    facts = answer(str(happened), str(wanted), "--models", "covering")
     assert [each["place"] for each in facts["events"]["refused"]] == ["line 2", "line 3", "line 4", "line 5"]
     assert len(facts["subscriptions"]["refused"]) == 7
-    strict = run(str(wanted), str(happened), "--strict")
+    strict = run(str(happened), str(wanted), "--strict")
     assert strict.exit_code == 1
     assert "7 filters cannot be used, and --strict was given; the first is line 2" in said(strict.stderr)
-    strict = run(files[0], str(happened), "--strict")
+    strict = run(str(happened), files[1], "--strict")
     assert "4 events cannot be used" in said(strict.stderr)
 
 
@@ -198,7 +198,7 @@ def test_empty_files(files, tmp_path, name, which):
 
 
 def test_a_failure_is_json_too(files, tmp_path):
-    result = run(files[0], str(tmp_path / "none.jsonl"), "--json")
+    result = run(str(tmp_path / "none.jsonl"), files[1], "--json")
     assert result.exit_code == 1
     assert "none.jsonl" in json.loads(result.stdout)["error"]["message"]
 
@@ -219,8 +219,8 @@ def test_wrong_usage(files, arguments, why):
 
 def test_standard_input_is_one_of_them(files):
     assert run("-", "-").exit_code == 2
-    assert answer("-", files[1], "--models", "identity", stdin="x > 1\n")["subscriptions"]["used"] == 1
-    assert answer(files[0], "-", "--models", "identity", stdin='{"x": 1}\n')["events"]["used"] == 1
+    assert answer(files[0], "-", "--models", "identity", stdin="x > 1\n")["subscriptions"]["used"] == 1
+    assert answer("-", files[1], "--models", "identity", stdin='{"x": 1}\n')["events"]["used"] == 1
 
 
 def test_patience_is_an_option(files):

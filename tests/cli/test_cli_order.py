@@ -198,12 +198,12 @@ def test_very_many_filters_are_shown_in_part(file):
     assert sum(not line.rpartition("─ ")[2].startswith(("...", "60 of")) and "[" in line for line in said) == 60
     assert len(said) < 200
     (nodes,) = re.findall(r"1,200 filters, (\S+) nodes", result.stdout)
-    assert f"60 of {nodes} shown: --first 0 shows all" in said[-1]
+    assert f"60 of {nodes} shown: --limit 0 shows all" in said[-1]
     assert re.search(r"\.\.\. [\d,]+ more", result.stdout)
-    assert len(run("show", path, "--first", "0").stdout.splitlines()) == int(nodes.replace(",", "")) + 2
-    shallow = run("show", path, "--depth", "1", "--first", "0").stdout
+    assert len(run("show", path, "--limit", "0").stdout.splitlines()) == int(nodes.replace(",", "")) + 2
+    shallow = run("show", path, "--depth", "1", "--limit", "0").stdout
     assert "├─ a" not in shallow
-    few = answer("show", path, "--first", "7")
+    few = answer("show", path, "--limit", "7")
     assert (few["shown"], len(few["listed"])) == (7, 7)
     assert len(answer("show", path)["listed"]) == int(nodes.replace(",", ""))
 

@@ -26,8 +26,21 @@ def weft(address: str, *arguments: str, code: int = 0) -> str:
 
 def test_a_profile_from_its_publication_to_its_end(address: str, tmp_path: Path) -> None:
     place = "lat BETWEEN 40 AND 45"
-    weft(address, "pub", "--region", place, "--for", "2h", "--name", "station", "--id", "storm", "--payload", "inside")
-    weft(address, "pub", "--region", "lat BETWEEN 41 AND 42", "--for", "30m", "--name", "station", "--id", "eye")
+    weft(
+        address,
+        "pub",
+        "--region",
+        place,
+        "--expires",
+        "2h",
+        "--name",
+        "station",
+        "--id",
+        "storm",
+        "--payload",
+        "inside",
+    )
+    weft(address, "pub", "--region", "lat BETWEEN 41 AND 42", "--expires", "30m", "--name", "station", "--id", "eye")
     assert "storm" in weft(address, "profiles", "list")
     found = json.loads(weft(address, "profiles", "list", "station", "--json"))["profiles"]
     assert [(each["id"], each["region"]) for each in found][1] == ("storm", place)
@@ -51,7 +64,7 @@ def test_a_profile_from_its_publication_to_its_end(address: str, tmp_path: Path)
     "arguments",
     [
         ("pub", "--region", "lat > 1"),
-        ("pub", "--region", "lat > 1", "--for", "soon"),
+        ("pub", "--region", "lat > 1", "--expires", "soon"),
         ("profiles", "watch", "lat > 1", "--meeting", "near"),
     ],
 )

@@ -35,10 +35,10 @@ def weft(local, *words: str, code: int = 0):
 
 
 def test_sessions_are_listed_with_their_subscriptions(local):
-    table = weft(local, "sessions", "--subscriptions").stdout
+    table = weft(local, "sessions", "--with-subscriptions").stdout
     assert re.search(r"alerts\s+-\s+yes\s+1\s+\d\s+0\s+0", table)
     assert "magnitude > 5 AND magnitude < 3" in table
-    found = json.loads(weft(local, "sessions", "lert", "--subscriptions", "--json").stdout)
+    found = json.loads(weft(local, "sessions", "lert", "--with-subscriptions", "--json").stdout)
     assert [row["name"] for row in found["sessions"]] == ["alerts"]
     assert [row["matched"] for row in found["sessions"][0]["subscriptions"]] == [5]
     assert found["more"] is False

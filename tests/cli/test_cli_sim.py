@@ -116,7 +116,7 @@ def test_files_that_cannot_be_used(tmp_path):
     assert result.exit_code == 1
     assert "line 2" in result.stderr
     bad.write_text("\n", encoding="utf-8")
-    assert "has no event" in run(*SMALL, "--events-file", str(bad)).stderr
+    assert "has no readable event" in run(*SMALL, "--events-file", str(bad)).stderr
     bad.write_bytes(b"\xff\xfe\x00")
     assert "not valid UTF-8" in run(*SMALL, "--events-file", str(bad)).stderr
     result = run(*SMALL, "--filters", "-", stdin="x => 1\n" * 7)

@@ -19,14 +19,14 @@ def test_a_network_is_traced_and_drawn(tmp_path: Path) -> None:
     trace, picture = tmp_path / "trace.txt", tmp_path / "told.svg"
     result = run(
         "--brokers", "3", "--model", "simple", "--no-adverts", "--seed", "4", "--steps", "20",
-        "--trace", str(trace), "--svg", str(picture),
+        "--trace", str(trace), "--plot", str(picture),
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "3 brokers, simple" in result.output
     assert "every promise was kept" in result.output
     assert "hello from b2" in trace.read_text(encoding="utf-8")
     assert picture.read_text(encoding="utf-8").startswith("<svg")
-    for option, file in (("--trace", trace), ("--svg", picture)):
+    for option, file in (("--trace", trace), ("--plot", picture)):
         again = run("--steps", "5", option, str(file))
         assert again.exit_code == 1
         assert "already exists" in again.stderr
@@ -71,7 +71,7 @@ def test_a_ring_is_run_in_one_mode() -> None:
         (["--ring", "--brokers", "3"], "no tree of brokers"),
         (("--model", "coverin"), "covering"),
         (("--brokers", "1", "--model", "simple"), "at least 2 brokers"),
-        (("--seeds", "2", "--svg", "x.svg"), "leave out"),
+        (("--seeds", "2", "--plot", "x.svg"), "leave out"),
     ],
 )
 def test_wrong_usage_is_said(arguments: tuple[str, ...], said: str) -> None:

@@ -19,7 +19,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_protocols_side_by_side(tmp_path: Path) -> None:
-    result = run(*SMALL, "--plots", str(tmp_path), "--details")
+    result = run(*SMALL, "--plot", str(tmp_path), "--details")
     assert "synchronise: ping" in result.stdout
     assert result.exit_code == 0, result.output
     for word in ("ping-pong-rp", "home-broker", "weft-make", "safe", "loses", "latency"):
@@ -70,7 +70,7 @@ def test_a_run_is_recorded_and_a_topology_read(tmp_path: Path) -> None:
         (("--protocols", "proxy"), 1, "proxy does not move subscribers"),
         (("--claims", "5.99"), 1, "no claims of '5.99'"),
         (("--record", "x.weftrun"), 2, "one protocol and one seed"),
-        (("--plots", "no/such/folder"), 2, "there is no directory"),
+        (("--plot", "no/such/folder"), 2, "there is no directory"),
         (("--root", "99"), 1, "there is no router 99"),
     ],
 )

@@ -46,14 +46,14 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-@pytest.mark.parametrize("command", [["filter", "lint"], ["order", "show"], ["interest", "compare"]])
+@pytest.mark.parametrize("command", [["filter", "lint"], ["order", "show"], ["models", "compare"]])
 def test_a_column_of_filters_that_is_not_text_is_refused_by_its_type(
     tmp_path: Path, kind: str, command: list[str]
 ) -> None:
     path = saved(tmp_path, "rules.parquet", {"filter": ODD[kind]})
     events = tmp_path / "events.jsonl"
     events.write_text('{"x": 1}')
-    ran = CliRunner().invoke(app, [*command, path, *([str(events)] if command[0] == "interest" else [])])
+    ran = CliRunner().invoke(app, [*command, *([str(events)] if command[0] == "models" else []), path])
     assert ran.exit_code != 0
     assert isinstance(ran.exception, SystemExit), "a traceback"
     assert f"the column 'filter' of {path} is of type {kind}" in " ".join(ran.output.split())

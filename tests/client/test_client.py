@@ -24,6 +24,7 @@ from weft.broker.rules import Rights, Rules
 from weft.client.client import Client
 from weft.client.connection import Waiter
 from weft.client.engine import ClientEngine
+from weft.client.events import Receipt
 from weft.client.options import connection_policy
 from weft.client.subscription_handle import Inbox
 from weft.errors import (
@@ -146,7 +147,7 @@ def test_a_refused_event_tells_its_publisher_and_nobody_else():
         async with broker() as local, local.connect() as client:
             set_rules(local, Rights(publish=("x != 3",)))
             outcomes = await asyncio.gather(*(client.publish({"x": x}) for x in range(6)), return_exceptions=True)
-            assert [type(each).__name__ for each in outcomes] == ["int"] * 3 + ["PublishError"] + ["int"] * 2
+            assert [type(each).__name__ for each in outcomes] == ["Receipt"] * 3 + ["PublishError"] + ["Receipt"] * 2
             assert outcomes[3].code == "access"
             with pytest.raises(PublishError, match="event 1: no rule allows this event") as caught:
                 await client.publish_many([{"x": 2}, {"x": 3}, {"x": 4}, {"x": 3}])
@@ -165,6 +166,24 @@ def test_an_event_among_many_that_cannot_be_one_has_its_position():
             client.publish_many([{"x": 1}, {"x": 2}, {"x": b""}, {"x": 4}])
         assert caught.value.position == 2
         assert local.call(lambda node: node.core.end) == 3
+
+
+def test_a_receipt_says_where_the_event_is_stored_in_both_faces():
+    async def body():
+        async with broker() as local, local.connect(name="p") as client:
+            log_id = client.log_id
+            assert [await client.publish({"x": x}) for x in range(2)] == [Receipt(log_id, 1), Receipt(log_id, 2)]
+            waiting = [client.publish({"x": x}) for x in range(3)]
+            assert [each.offset for each in await asyncio.gather(*waiting)] == [3, 4, 5]
+            assert await client.publish({"x": 9}, durable=False) == Receipt("", 0)
+
+    run(body)
+    with broker() as local, local.connect_sync() as client:
+        receipt = client.publish({"x": 1})
+        assert receipt == Receipt(client.log_id, 1)
+        assert str(receipt) == f"stored at offset 1 of log {receipt.log}"
+        events = client.subscribe("x = 2", name="all", since=0)
+        assert client.publish({"x": 2}).offset == next(events).offset
 
 
 def test_an_event_that_is_not_durable_is_delivered_and_not_stored():

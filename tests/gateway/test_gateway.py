@@ -92,7 +92,7 @@ def test_an_event_in_binary_mode():
 def test_the_answer_to_one_event_has_its_offset():
     async def test(local, web):
         async with stream(web, "/events") as live, local.connect() as python:
-            assert await python.publish({"n": 1}) == 1
+            assert (await python.publish({"n": 1})).offset == 1
             answers = await asyncio.gather(*(web.post("/events", json=event(n), headers=CLOUD) for n in range(2, 22)))
             offsets = {int(each.headers["weft-offset"]): n for n, each in enumerate(answers, 2)}
             assert sorted(offsets) == list(range(2, 22))

@@ -1,8 +1,8 @@
 """Faults planted into moves: each leaves out one step of the protocol, and the simulation must notice it.
 
 The first ones are protocols of the thesis on mobility (5.3 to 5.5) that lose events: `flush beside the links` is its
-standard four phases, `subscriptions on the device` and `publish before the end` (tear down and set up, or delayed
-unadvertisement) are named there. The names of the others are those of the reference.
+standard four phases; subscriptions on the device, a direct fetch after `Complete`, a publisher that tears down and sets
+up, and one whose unadvertisement is delayed, are named there.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 
+from weft.broker.completion import Announcement
+from weft.broker.hello import ClientConnections
 from weft.broker.links.interest_in import InterestReceiver
 from weft.broker.links.links import Links
-from weft.broker.moves import arrivals
-from weft.broker.moves.arrivals import Arrivals
+from weft.broker.moves import arrivals, moves
+from weft.broker.moves.arrivals import Arrival, Arrivals
 from weft.broker.moves.departures import Departures, PullPhase
 from weft.broker.moves.moves import Moves
 from weft.broker.moves.states import MoveState
+from weft.broker.sessions import Session
 from weft.client.publisher import Publisher
+from weft.client.session import ClientSession
 from weft.log.base import NEVER
+from weft.model.paged_dict import PagedDict
 from weft.protocol.link_messages import LinkRelay, RelayKind
+from weft.protocol.messages import Bye, Deliver, unpack
 from weft.protocol.move_messages import MovedSession, MoveEnd, MoveFinish, MoveFlush, encode_move
 from weftlab.faults.broker_process import BrokerProcess
+from weftlab.faults.client_connection import ClientConnection
 
 Patch = pytest.MonkeyPatch
 MOVE_MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -90,19 +98,65 @@ def subscriptions_on_the_device(patch: Patch) -> None:
 
 
 @mutant
-def publish_before_the_end(patch: Patch) -> None:
-    """The client is welcome as soon as the copy is there."""
-    installed = Arrivals.installed
+def direct_fetch_after_complete(patch: Patch) -> None:
+    """No marker: the new broker waits until its subscriptions are complete, and then asks the old one directly."""
+    beside_the_links(patch, MoveFlush)
+    announced: dict[Arrival, list[Announcement]] = {}
+    repeat = Arrivals.repeat
+
+    def when_complete(self, arrival, now):
+        session = arrival.session
+        if arrival not in announced and arrival.state is MoveState.ARRIVING and arrival.stored:
+            announced[arrival] = [self._completion.announce(session, "subscribe", number) for number in session.subs]
+        if arrival.state is not MoveState.ARRIVING or all(each.complete for each in announced.get(arrival, ())):
+            repeat(self, arrival, now)
+
+    patch.setattr(moves, "_FIRST", 1_000)
+    patch.setattr(moves, "_LONGEST", 2_000)
+    patch.setattr(Arrivals, "repeat", when_complete)
+
+
+def welcome_with_the_copy(patch: Patch) -> None:
+    """The client is welcome as soon as the copy is there, and publishes there with numbers of their own."""
+    installed, fill = Arrivals.installed, Arrivals.fill
 
     def welcoming(self, arrival, now):
         client, arrival.client = arrival.client, None
         if client is not None and self._sessions.is_open(client.connection):
-            arrival.session.pub_epoch = client.hello.pub_epoch
-            arrival.session.pub_received = 0
+            arrival.session.pub_epoch, arrival.session.pub_received = client.hello.pub_epoch + 1, 0
             self._clients.admit(client.connection, client.hello, arrival.session, now)
         installed(self, arrival, now)
 
+    def filling(self, arrival, message, now):
+        numbers = arrival.session.pub_epoch, arrival.session.pub_received
+        fill(self, arrival, message, now)
+        arrival.session.pub_epoch, arrival.session.pub_received = numbers
+
     patch.setattr(Arrivals, "installed", welcoming)
+    patch.setattr(Arrivals, "fill", filling)
+
+
+@mutant
+def delayed_unadvertisement(patch: Patch) -> None:
+    """A publisher advertises at the new broker and publishes at once; the old advertisement goes later."""
+    welcome_with_the_copy(patch)
+
+
+@mutant
+def tear_down_and_set_up(patch: Patch) -> None:
+    """The same, and the old advertisement goes when the publisher does."""
+    welcome_with_the_copy(patch)
+    describe, torn_down = Departures.describe, dict[Session, dict[int, tuple[int, str]]]()
+
+    def tearing_down(self, session, asked, now):
+        session.adverts = torn_down.get(session, session.adverts)
+        describe(self, session, asked, now)
+        if session not in torn_down:
+            torn_down[session] = dict(session.adverts)
+            self._adverts.drop_all(session)
+        session.adverts = {}
+
+    patch.setattr(Departures, "describe", tearing_down)
 
 
 @mutant
@@ -233,3 +287,216 @@ def a_marker_waits_for_learning_only(patch: Patch) -> None:
         return has_work(self, got)
 
     patch.setattr(InterestReceiver, "has_work", learnt)
+
+
+@mutant
+def the_log_may_have_more_than_the_old_broker_says(patch: Patch) -> None:
+    """The description of a session has the next offset of the log in place of its stored end."""
+    describe = Departures.describe
+
+    def early(self, session, asked, now):
+        post, following = self._post, self._journal.next
+        self._post = lambda to, message, now: post(to, structs.replace(message, start=following), now)
+        describe(self, session, asked, now)
+        self._post = post
+
+    patch.setattr(Departures, "describe", early)
+
+
+@mutant
+def the_old_connection_is_read_by_the_client_after_the_welcome(patch: Patch) -> None:
+    drop, received = ClientConnection._drop, ClientSession.received
+
+    def keeping(self, number, *, notice):
+        line = self._lines.get(number)
+        if not notice or line is None or not line.was_welcome or number == self._session.connection:
+            drop(self, number, notice=notice)
+
+    def reading(self, connection, messages, now):
+        known = connection == self.connection or (self._next is not None and connection == self._next.number)
+        if not known:
+            connection, messages = self.connection, [each for each in messages if isinstance(each, Deliver)]
+        return received(self, connection, messages, now)
+
+    patch.setattr(ClientConnection, "_drop", keeping)
+    patch.setattr(ClientSession, "received", reading)
+
+
+@mutant
+def the_old_connection_is_read_by_the_broker_after_the_marker(patch: Patch) -> None:
+    flush = Departures.flush
+
+    def reading(self, session, message, source, now):
+        closed, self._clients.closed = self._clients.closed, lambda *_: None
+        flush(self, session, message, source, now)
+        self._clients.closed = closed
+
+    patch.setattr(Departures, "flush", reading)
+
+
+@mutant
+def interest_is_withdrawn_before_the_cut_is_stored(patch: Patch) -> None:
+    cut = Departures.cut
+
+    def hasty(self, departure):
+        cut(self, departure)
+        session = departure.session
+        for sub in session.subs.values():
+            self._links.tell(self._matcher.discard(sub.slot))
+        session.subs = PagedDict()
+        self._close(departure, Bye("moved", departure.address))
+
+    patch.setattr(Departures, "cut", hasty)
+
+
+@mutant
+def a_client_is_ignored_while_its_session_is_invited(patch: Patch) -> None:
+    greet = Moves.greet
+
+    def ignoring(self, connection, hello, whence, now):
+        if any(each.name == hello.session and each.client is None for each in self.asking.values()):
+            self._wait(connection)
+            return True
+        return greet(self, connection, hello, whence, now)
+
+    patch.setattr(Moves, "greet", ignoring)
+
+
+@mutant
+def copies_are_sent_to_neighbours(patch: Patch) -> None:
+    write, tell = arrivals.write_copies, {}
+    begin = Arrivals.__init__
+
+    def beginning(self, parts, ingest, links, *others):
+        begin(self, parts, ingest, links, *others)
+        tell[parts.journal] = links
+
+    def routing(journal, copies):
+        write(journal, copies)
+        batch = journal.write.batches[-1]
+        links = [each.window.link_id for each in tell[journal].neighbours.values()]
+        batch.routes = {link: range(len(batch)) for link in links}
+
+    patch.setattr(Arrivals, "__init__", beginning)
+    patch.setattr(arrivals, "write_copies", routing)
+
+
+@mutant
+def the_version_of_a_session_is_not_compared(patch: Patch) -> None:
+    flush = Departures.flush
+
+    def trusting(self, session, message, source, now):
+        if session.asked is not None:
+            message = structs.replace(message, version=session.asked.version)
+        flush(self, session, message, source, now)
+
+    patch.setattr(Departures, "flush", trusting)
+
+
+@mutant
+def the_rules_of_the_new_broker_are_not_checked(patch: Patch) -> None:
+    def trusting(self, parts):
+        parse = self._subscriptions.parse
+        subs = {sub.number: parse(sub.filter) for part in parts for sub in part.subscriptions}
+        return subs, {number: parse(text) for part in parts for number, text in part.adverts}
+
+    patch.setattr(Arrivals, "check", trusting)
+
+
+@mutant
+def nothing_is_said_again(patch: Patch) -> None:
+    """Not after a while; what a link has lost, and what a detached neighbour did not hand on, never comes."""
+    patch.setattr(Moves, "_again", lambda *_: None)
+
+
+@mutant
+def a_refusal_of_an_invited_broker_is_not_sent(patch: Patch) -> None:
+    patch.setattr(
+        Moves, "_not_taken", lambda self, asking, source, code, reason, now: self._give_up(asking, code, reason, now)
+    )
+
+
+@mutant
+def what_is_abandoned_is_not_claimed(patch: Patch) -> None:
+    repeat = Arrivals.repeat
+    patch.setattr(Arrivals, "repeat", lambda self, arrival, now: None if arrival.claims else repeat(self, arrival, now))
+
+
+@mutant
+def a_claim_is_not_restored(patch: Patch) -> None:
+    restore = Arrivals.restore
+
+    def forgetful(self, kept):
+        restore(self, kept)
+        self.finishing = {key: arrival for key, arrival in self.finishing.items() if not arrival.claims}
+
+    patch.setattr(Arrivals, "restore", forgetful)
+
+
+@mutant
+def what_comes_late_was_delivered_already(patch: Patch) -> None:
+    patch.setattr(arrivals, "_without", lambda _, event: unpack(event.packed))
+
+
+@mutant
+def a_gap_is_not_reported(patch: Patch) -> None:
+    go_on = Arrivals._go_on
+
+    def silent(self, arrival, now):
+        queues = self._queues_of(arrival.session)
+        gaps = [queue.gap for queue in queues]
+        go_on(self, arrival, now)
+        for queue, gap in zip(queues, gaps, strict=True):
+            queue.gap = gap
+
+    patch.setattr(Arrivals, "_go_on", silent)
+
+
+@mutant
+def an_abandoned_publisher_keeps_its_epoch(patch: Patch) -> None:
+    admit = ClientConnections.admit
+
+    def keeping(self, connection, message, session, now):
+        if session is not None and session.pub_epoch == 0:
+            session.pub_epoch = message.pub_epoch
+        admit(self, connection, message, session, now)
+
+    patch.setattr(ClientConnections, "admit", keeping)
+
+
+@mutant
+def a_slow_broker_is_abandoned(patch: Patch) -> None:
+    go_on = Moves._go_on_without
+
+    def impatient(self, item, now):
+        item.heard = 0
+        go_on(self, item, now)
+
+    patch.setattr(Moves, "_go_on_without", impatient)
+
+
+@mutant
+def a_session_that_has_gone_on_elsewhere_is_welcome(patch: Patch) -> None:
+    greet = Moves._greet_here
+
+    def welcoming(self, connection, hello, whence, *others):
+        return greet(self, connection, hello, structs.replace(whence, home=""), *others)
+
+    patch.setattr(Moves, "_greet_here", welcoming)
+
+
+@mutant
+def an_older_state_of_a_session_is_not_forgotten(patch: Patch) -> None:
+    """It came from a backup, or it is claimed elsewhere."""
+    patch.setattr(Moves, "_compare", lambda *_: None)
+
+
+@mutant
+def a_broker_that_knows_nothing_does_not_say_so(patch: Patch) -> None:
+    pull = Departures.pull
+
+    def silent(self, message, source, now):
+        if (message.session, message.epoch) in self.left:
+            pull(self, message, source, now)
+
+    patch.setattr(Departures, "pull", silent)

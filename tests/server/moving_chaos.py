@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 
@@ -28,7 +27,7 @@ from weft.errors import ConnectError
 NAMES = ("a", "b", "c")  # a - b - c
 PATIENCE = 300.0  # seconds within which everything must have arrived after the last kill
 HIT = 30.0  # seconds that a broker has to get into the state in which it is to die
-BATCH = 20
+BATCH, MOST = 20, 400  # events that are published at once, at least and at most
 
 
 class Net:
@@ -98,15 +97,22 @@ class Publisher(Mover):
     def __init__(self, net: Net, name: str, rng: Random, rate: float) -> None:
         super().__init__(net, name, rng)
         self.values: list[int] = []
+        self.times = Counter[int]()  # that each value was published
         self.rate, self.confirmed = rate, 0
 
     async def run(self, over: asyncio.Event) -> None:
+        """Publish at the rate, and catch up with what could not be published while its broker was down."""
+        began = time.monotonic()
         while not over.is_set():
-            began, first = time.monotonic(), len(self.values)
-            self.values += [self.rng.randrange(100) for _ in range(BATCH)]
-            events = ({"publisher": self.name, "n": n, "value": self.values[n]} for n in range(first, first + BATCH))
+            first, due = len(self.values), int(self.rate * (time.monotonic() - began))
+            size = min(due - first, MOST)
+            if size < BATCH:
+                await asyncio.sleep((BATCH - size) / self.rate)
+                continue
+            self.values += [self.rng.randrange(100) for _ in range(size)]
+            self.times.update(self.values[first:])
+            events = ({"publisher": self.name, "n": n, "value": self.values[n]} for n in range(first, first + size))
             self.confirmed += await self.client.publish_many(events)
-            await asyncio.sleep(max(0.0, BATCH / self.rate - (time.monotonic() - began)))
 
 
 class Subscriber(Mover):
@@ -138,7 +144,9 @@ class Subscriber(Mover):
             await event.ack()
 
     def lacks(self, publishers: list[Publisher]) -> int:
-        return sum(len(self.wanted(each)) - len(self.seen.get(each.name, ())) for each in publishers)
+        """How many events it has yet to get."""
+        due = sum(each.times[value] for each in publishers for value in range(self.low, self.high))
+        return due - self.deliveries
 
     def wanted(self, publisher: Publisher) -> list[int]:
         return [n for n, value in enumerate(publisher.values) if self.low <= value < self.high]
@@ -160,8 +168,8 @@ async def chaos(net: Net, rng: Random, *, kills: int, moves: int, clients: int, 
             began = time.monotonic()
             writing = [tasks.create_task(each.run(over)) for each in publishers]
             wandering = [tasks.create_task(each.wander(enough)) for each in movers]
-            for state in islice(cycle(STATES), kills):
-                victim = rng.choice(NAMES)
+            for _ in range(kills):
+                victim, state = rng.choice(NAMES), min(STATES, key=deaths.__getitem__)
                 deaths[await net.kill_in(victim, state)] += 1
                 await asyncio.sleep(rng.random() * 0.3)
                 await asyncio.to_thread(net.programs[victim].start)

@@ -159,7 +159,7 @@ class Node:
         self._command = [
             sys.executable, "-m", "weft", "ring", "serve", "--data", str(place / f"n{number}"), "--replicas", "3",
             "--listen", self.clients, "--ring", self.ring, "--ring-bind", f"127.0.0.1:{bound}",
-            "--interval", "x=0:100:10", *begins,
+            "--intervals", "x=0:100:10", *begins,
         ]  # fmt: skip
         self.log = place / f"n{number}.log"
         self.process: subprocess.Popen[bytes] | None = None

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -13,7 +18,7 @@ from typer.testing import CliRunner
 
 from weft.cli.app import app
 from weft.client.sync import SyncClient
-from weft.errors import FilterError, RequestError
+from weft.errors import FilterError, OptionError, RequestError
 from weft.model.schema import Schema
 from weft.routing.dls.space import LabelSpace
 from weft.server.config import LinkConfig, load_config
@@ -42,6 +47,7 @@ class Pair:
 
         self.near = broker("near", "far", "")
         self.far = broker("far", "near", self.near.address)
+        self.brokers = {"near": self.near, "far": self.far}
         self.subscriber: SyncClient = stack.enter_context(self.far.connect_sync(name="subscriber"))
         self.publisher: SyncClient = stack.enter_context(self.near.connect_sync(name="publisher"))
 
@@ -149,6 +155,54 @@ def test_retune_changes_the_space_of_a_running_network_by_evidence(pair: Any, tm
     while wanted.receive(PATIENCE)["y"] != 5.0:
         pass
     assert run()["retuned"] is False, "it pays only once"
+
+
+def test_a_network_is_retuned_again_and_again_by_one_of_its_brokers(pair: Any) -> None:
+    two = pair(model="dls", model__cells=4, retune_every="1 s")
+    (wanted,) = two.subscribe(["x BETWEEN 30 AND 32 AND y < 90"])
+    before = two.publisher.label_space()
+    for n in range(100):
+        two.publisher.publish({"x": float(n), "y": n % 7 * 10.0}, timeout=PATIENCE)
+    deadline = monotonic() + PATIENCE
+    while two.publisher.label_space() == before:
+        assert monotonic() < deadline
+        sleep(0.05)
+    two.publisher.publish({"x": 31.0, "y": 5.0}, timeout=PATIENCE)
+    while wanted.receive(PATIENCE)["y"] != 5.0:
+        pass
+    began = {name: each.call(lambda node: node.core.begins_retunings) for name, each in two.brokers.items()}
+    assert began == {"far": True, "near": False}
+
+
+def test_a_re_tuning_ends_with_its_broker(tmp_path: Path) -> None:
+    place = tmp_path / "broker"
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    config = load_config(flags={"model": "dls", "schema": str(tmp_path / "schema.json"), "retune_every": "1 h"}).config
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(place))
+        silent.listen()
+        program = [sys.executable, "-c", "from weft.models.retuning import run_child; run_child()"]
+        with subprocess.Popen(program, stdin=subprocess.PIPE) as child:
+            assert child.stdin is not None
+            child.stdin.write(pickle.dumps((config, f"weft+unix://{place}")))
+            child.stdin.flush()
+            silent.accept()[0].close()
+            assert child.poll() is None, "it tries to reach the broker"
+            child.stdin.close()
+            assert child.wait(PATIENCE) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"model": "covering"}, "retune_every is for label sets: set model.name to dls, not covering"),
+        ({"model": "dls"}, "retune_every needs a schema"),
+        ({"model": "dls", "schema": "s.toml", "retune_every": "1 ms"}, "retune_every is too short"),
+    ],
+)
+def test_re_tuning_needs_labels_a_schema_and_a_second(settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        load_config(flags={"retune_every": "1 h", **settings})
 
 
 def test_only_one_broker_begins_and_a_client_finds_it(pair: Any) -> None:

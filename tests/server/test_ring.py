@@ -317,7 +317,7 @@ class RingProgram:
 
     def __init__(self, data: Path, join: str = "", *options: str) -> None:
         command = [sys.executable, "-m", "weft", "ring", "serve", "--data", str(data), "--name", data.name]
-        command += ["--listen", "weft://127.0.0.1:0", "--interval", "x=0:1000:20", "--replicas", "3"]
+        command += ["--listen", "weft://127.0.0.1:0", "--intervals", "x=0:1000:20", "--replicas", "3"]
         self.process = subprocess.Popen(
             [*command, *(["--join", join] if join else ["--new-ring"]), *options],
             stderr=subprocess.PIPE,

@@ -39,7 +39,7 @@ SUBSCRIPTIONS: dict[tuple[str, ...], list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("share", ["replication:2:1", pytest.param("partition:2:1", marks=pytest.mark.slow)])
 def test_general_topics_ranges_and_partial_match_on_a_ring_that_shares_its_load(tmp_path: Path, share: str) -> None:
-    options = [*GENERAL, "--share", share, "--interval", "price=0:100:10"]
+    options = [*GENERAL, "--share", share, "--intervals", "price=0:100:10"]
     first = RingProgram(tmp_path / "a", "", *options)
     nodes = [first]
     subscribers: list[subprocess.Popen[str]] = []
@@ -88,7 +88,7 @@ def test_options_that_make_no_sense_are_refused_with_what_to_do(arguments: tuple
 
 def test_what_status_counts_how_a_node_is_called_and_how_one_that_differs_ends() -> None:
     port = free_ports()
-    serve = [*WEFT, "ring", "serve", "--memory", "--listen", "weft://127.0.0.1:0", "--interval"]
+    serve = [*WEFT, "ring", "serve", "--memory", "--listen", "weft://127.0.0.1:0", "--intervals"]
     first = subprocess.Popen(
         [*serve, "x=0:1000:20", "--ring", f"127.0.0.1:{port}", "--new-ring"], stderr=subprocess.PIPE, encoding="utf-8"
     )

@@ -8,21 +8,36 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 import weft
 from free_ports import free_ports
 from server.broker_program import BrokerProgram
-from server.wire import connect, run, until
-from weft.errors import OptionError
+from server.wire import PATIENCE, connect, run, until
+from weft.broker.limits import ClientLimits
+from weft.errors import OptionError, RequestError
 from weft.protocol.addresses import Address
 from weft.protocol.messages import Bye, Complete, Failed, Hello, Publish, Subscribe, Welcome
 from weft.server import workers
 from weft.server.config import AuthConfig, BrokerConfig
 from weft.server.serve import start
 from weft.server.workers import WorkerPlace, WorkerPool, check_count, home_of, worker_config
+
+
+@asynccontextmanager
+async def two_workers(tmp_path, **settings):
+    """Two workers in this loop, and the address that clients know."""
+    config = BrokerConfig(data=tmp_path / "data", workers=2, listen=(f"weft://127.0.0.1:{free_ports(3)}",), **settings)
+    hub = Address("weft+unix", "", 0, f"{tmp_path}/hub")
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for worker in range(2):
+            place = WorkerPlace(worker, 2, tuple(config.addresses), hub)
+            started = start(worker_config(config, worker, tmp_path), place=place)
+            nodes.append(await stack.enter_async_context(started))
+        yield nodes, config.addresses[0]
 
 
 async def at_home(address, name):
@@ -72,10 +87,99 @@ def test_two_workers_in_one_loop(tmp_path):
                         await event.ack()
                         break
             assert sum(node.core.counts.get("redirected", 0) for node in nodes) > 0
-            readers["session-0"].send(Subscribe(2, "TRUE", share="work", queue=3))
-            assert "several workers" in (await readers["session-0"].get(Failed)).reason
+            away = readers[next(name for name in names if home_of(name, 2) != home_of("work", 2))]
+            away.send(Subscribe(2, "TRUE", share="work", queue=3))
+            assert "'work' is at weft://" in (await away.get(Failed)).reason
 
     run(body())
+
+
+def test_a_shared_name_is_one_queue_whichever_worker_its_consumers_reach(tmp_path):
+    names = ("work", "builds")
+    assert {home_of(name, 2) for name in names} == {0, 1}
+
+    async def consume(sub, seen):
+        async for event in sub:
+            seen.append((event["to"], event["n"]))
+            await event.ack()
+
+    async def body():
+        async with two_workers(tmp_path) as (nodes, address), AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(weft.connect(str(address))) for _ in range(6)]
+            seen, tasks, many = {}, [], 60
+            for name in names:
+                for number, client in enumerate(clients):
+                    sub = await client.subscribe(f"to = '{name}'", name=name, shared=True)
+                    await sub.complete()
+                    tasks.append(asyncio.create_task(consume(sub, seen.setdefault((name, number), []))))
+            for n in range(many):
+                await clients[n % 6].publish_many({"to": name, "n": n} for name in names)
+            await until(lambda: sum(map(len, seen.values())) >= 2 * many)
+            for name in names:
+                got = [each for (asked, _), some in seen.items() if asked == name for each in some]
+                assert sorted(got) == [(name, n) for n in range(many)], "each event goes to one consumer, once"
+            for node, (name,) in zip(
+                nodes, ([n for n in names if home_of(n, 2) == at] for at in range(2)), strict=True
+            ):
+                assert [share for _, share in node.core._queues.shared] == [name]
+            for task in tasks:
+                task.cancel()
+
+    run(body())
+
+
+def test_dead_letters_of_a_name_are_found_at_its_worker(tmp_path):
+    async def body():
+        some = two_workers(tmp_path, limits=ClientLimits(failures=1))
+        async with some as (_, address), weft.connect(str(address)) as client:
+            for name, shared in [("work", True), ("builds", True), ("session-0", False), ("session-1", False)]:
+                sub = await client.subscribe("x = 1", name=name, shared=shared)
+                await sub.complete()
+                await client.publish({"x": 1})
+                await (await sub.receive(PATIENCE)).nack("no")
+                letters = []
+                async with asyncio.timeout(PATIENCE):
+                    while not letters:
+                        letters = await client.dead_letters.list(name, shared=shared)
+                assert await client.dead_letters.discard(letters[0].offset, name=name, shared=shared)
+                await sub.unsubscribe()
+            with pytest.raises(RequestError, match="there is no shared subscription 'nothing'"):
+                await client.dead_letters.list("nothing", shared=True)
+
+    run(body())
+
+
+@pytest.mark.slow
+def test_consumers_of_a_shared_name_come_back_to_its_worker_when_it_was_killed(tmp_path):
+    port = free_ports(3)
+    with BrokerProgram(tmp_path / "data", "--workers", "2", listen=f"weft://127.0.0.1:{port}") as broker:
+        assert home_of("orders", 2) == 1
+
+        async def body():
+            async with weft.connect(f"weft://127.0.0.1:{port}") as client, AsyncExitStack() as stack:
+                some = [await stack.enter_async_context(weft.connect(client.address)) for _ in range(2)]
+                subs = [await each.subscribe("n >= 0", name="orders", shared=True) for each in some]
+                for sub in subs:
+                    await sub.complete()
+                seen = set()
+
+                async def consume(sub):
+                    async for event in sub:
+                        await event.ack()
+                        seen.add(event["n"])
+
+                tasks = [asyncio.create_task(consume(sub)) for sub in subs]
+                await client.publish_many({"n": n} for n in range(50))
+                await until(lambda: len(seen) == 50)
+                victim = next(line for line in broker.lines if "worker=1" in line and "ready" in line)
+                os.kill(int(victim.rpartition("process=")[2]), signal.SIGKILL)
+                await client.publish_many({"n": n} for n in range(50, 100))
+                await until(lambda: len(seen) == 100)
+                for task in tasks:
+                    task.cancel()
+
+        run(body())
+        assert broker.stop() == 0
 
 
 @pytest.mark.slow

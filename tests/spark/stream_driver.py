@@ -29,6 +29,7 @@ def published(spark, root, url, watermark, staging=None):
     """The query that publishes the events of a folder, as a writer."""
     events = deduplicated(StreamFiles(spark, root).events(limit=1), WATERMARK if watermark else None)
     writer = events.select("n", "s").repartition(2).writeStream.format("weft").option("url", url)
+    writer = writer.option("patience", 300)  # a broker takes a while to start on a busy machine
     writer = writer.option("staging", staging) if staging else writer
     return writer.option("checkpointLocation", str(root / "checkpoint"))
 

@@ -76,6 +76,33 @@ def test_a_patient_reader_waits_for_a_broker_that_restarts(tmp_path, monkeypatch
         starting.join()
 
 
+def test_a_patient_writer_waits_for_a_broker_that_restarts(tmp_path):
+    numbers = list(range(200))
+    with broker(tmp_path / "data") as local:
+        target = BrokerTarget(local.address, "query", patience=120)
+        starting = [threading.Timer(1.0, local.start) for _ in range(2)]  # while the writer tries to connect
+
+        def rows():
+            events = events_of_rows([pa.record_batch({"n": numbers})])
+            for number, event in enumerate(events):
+                if number == 100:
+                    local.kill()
+                    starting[1].start()
+                yield event
+
+        local.kill()
+        starting[0].start()
+        target.publish(0, 0, rows())
+        for each in starting:
+            each.join()
+        assert target.publish(0, 0, events_of_rows([pa.record_batch({"n": numbers})])) == 0
+        log = BrokerLog(target)
+        _, first, end = log.position()
+        columns = LogColumns.of([("n", "bigint")])
+        found = [row["n"] for batch in columns.batches(log.read(first, end)) for row in batch.to_pylist()]
+        assert found == numbers
+
+
 def test_rows_are_published_once(tmp_path):
     with broker(tmp_path / "data") as local:
         target = BrokerTarget(local.address, "query")

@@ -438,14 +438,18 @@ def test_connect_serves_too(files, tmp_path):
     pytest.importorskip("grpc")
     from weft.spark.java import java_home
 
-    command = [sys.executable, "-m", "weft", "match", files["events.jsonl"], files["subs.jsonl"]]
-    options = ["--out", str(tmp_path / "pairs.parquet"), "--errors", str(tmp_path / "refused.jsonl"), "--json"]
+    many = tmp_path / "many.jsonl"  # more than a sample, of which a later query must not change what was counted
+    many.write_text(Path(files["events.jsonl"]).read_text() * 75)
     environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
     environment |= {"SPARK_REMOTE": "local[2]", "PYTHONPATH": str(Path(weft.__file__).parent.parent)}
-    done = subprocess.run(command + options, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    facts = json.loads(done.stdout)
-    assert (facts["matches"], facts["errors"]) == (len(PAIRS), {"event": 1, "subscription": 3})
+    for name, out in ((files["events.jsonl"], ["--out", str(tmp_path / "pairs.parquet")]), (str(many), [])):
+        errors = ["--errors", str(tmp_path / f"refused-{len(out)}.jsonl"), "--json"]
+        command = [sys.executable, "-m", "weft", "match", name, files["subs.jsonl"], *out, *errors]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        facts, times = json.loads(done.stdout), 1 if out else 75
+        assert (facts["events"], facts["matches"]) == (times * len(EVENTS), times * len(PAIRS))
+        assert facts["errors"] == {"event": times, "subscription": 3}
 
 
 # -- weft aggregate, tune, profile -------------------------------------------------------------------
@@ -503,8 +507,8 @@ def test_tune_writes_what_tables_read(many, tmp_path):
     from weft.spark.tune import Tuning
 
     out = tmp_path / "tuning.json"
-    given = ("tune", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--schema", many["schema.toml"])
-    result = run(*given, "--memory", "65536", "--out", str(out))
+    given = ("tune", many["events.jsonl"], many["subs.jsonl"], *COLUMNS, "--schema", many["schema.toml"])
+    result = run(*given, "--max-memory", "65536", "--out", str(out))
     assert result.exit_code == 0, result.output
     found = Tuning.load(out)
     assert found.kept
@@ -517,7 +521,7 @@ def test_tune_writes_what_tables_read(many, tmp_path):
 
 def test_profile_counts_what_is_asked(many, tmp_path):
     out = tmp_path / "portrait.html"
-    facts = answer("demand", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--out", str(out))
+    facts = answer("demand", many["events.jsonl"], many["subs.jsonl"], *COLUMNS, "--out", str(out))
     assert "<html" in out.read_text()
     assert "x" in json.dumps(facts["asked"])
     result = run("demand", many["subs.jsonl"], *COLUMNS)
@@ -529,7 +533,7 @@ def test_profile_counts_what_is_asked(many, tmp_path):
     ("arguments", "said"),
     [
         (("aggregate", "subs.jsonl", "--model", "x"), "choose one of covering"),
-        (("tune", "subs.jsonl", "events.jsonl", "--model", "x"), "choose one of mics"),
+        (("tune", "events.jsonl", "subs.jsonl", "--model", "x"), "choose one of mics"),
     ],
 )
 def test_wrong_usage_of_the_others(many, arguments, said):

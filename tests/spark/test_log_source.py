@@ -167,7 +167,7 @@ def test_the_command_matches_a_log_and_files(spark, log, directory, tmp_path):
     for n in range(4):
         log.append({"x": n, "s": f"s{n % 2}"})
     out, state = tmp_path / "out", tmp_path / "state"
-    arguments = ["stream", directory, "--subscriptions", str(rules), "--commands", str(changes), "--out", str(out)]
+    arguments = ["stream", directory, str(rules), "--commands", str(changes), "--out", str(out)]
     arguments += ["--checkpoint", str(state), "--once", "--json", "--carry", "x,s,_offset", "--metrics-port", "0"]
     done = invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output

@@ -93,7 +93,7 @@ def test_paths_of_other_machines_are_left_to_spark(files, monkeypatch):
         (("match", "events.csv", "events.csv", "--out", "out.parquet"), "out.parquet already exists"),
         (("aggregate", "nowhere.csv"), "there is no file nowhere.csv"),
         (("tune", "events.csv", "events.jsonl", "--out", "events.jsonl"), "events.jsonl already exists"),
-        (("tune", "events.csv", "nowhere.jsonl"), "there is no file nowhere.jsonl"),
+        (("tune", "nowhere.jsonl", "events.csv"), "there is no file nowhere.jsonl"),
         (("demand", "events.csv", "--out", "page.txt"), "name it .html or .json"),
         (("demand", "events.csv", "--out", "no/page.html"), "there is no folder"),
     ],
@@ -126,11 +126,11 @@ def test_running_as_root_or_not_an_unreadable_file_is_refused(files, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere", "--subscriptions", "events.csv"], "there is no file nowhere"),
-        (["in", "--subscriptions", "nowhere.csv"], "there is no file nowhere.csv"),
-        (["in", "--subscriptions", "events.csv", "--commands", "nowhere"], "there is no file nowhere"),
-        (["in", "--subscriptions", "events.csv", "--out", "events.csv"], "events.csv is a file, not a folder"),
-        (["in", "--subscriptions", "events.csv", "--once"], "in has no files, so the columns"),
+        (["nowhere", "events.csv"], "there is no file nowhere"),
+        (["in", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["in", "events.csv", "--commands", "nowhere"], "there is no file nowhere"),
+        (["in", "events.csv", "--out", "events.csv"], "events.csv is a file, not a folder"),
+        (["in", "events.csv", "--once"], "in has no files, so the columns"),
     ],
 )
 def test_a_stream_that_cannot_run_says_so_before_spark_starts(files, monkeypatch, arguments, said):

@@ -93,7 +93,7 @@ class Commit:
             self._add_watermarks(write, now)
         groups = journal.groups
         alone = write.waiting and groups and groups[-1].has_events  # it does not wait for somebody's events
-        if write.changes or write.batches or write.watermarks or write.arrivals or alone:
+        if write.changes or write.batches or write.watermarks or write.arrivals or write.notices or alone:
             rest = write.split() if write.waiting and write.has_events else None
             self._give(write)
             if rest is not None:

@@ -6,7 +6,7 @@ acknowledged.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,9 @@ from weft.protocol.messages import (
     pack,
     unpack,
 )
+
+if TYPE_CHECKING:
+    from weft.broker.hello import ClientConnections
 
 _MOST = 100  # letters in one answer
 _MOST_BYTES = 1 << 19
@@ -77,11 +80,11 @@ def read_letter(body: bytes) -> DeadLetterBody:
 class FailedDeliveries:
     """Negative acknowledgements and dead letters of a broker."""
 
-    def __init__(self, parts: BrokerParts, delivery: Delivery) -> None:
+    def __init__(self, parts: BrokerParts, delivery: Delivery, clients: ClientConnections) -> None:
         self._journal, self._sessions, self._queues = parts.journal, parts.sessions, parts.queues
         self._reader, self._access, self._out, self._limits = parts.reader, parts.access, parts.out, parts.limits
         self._counts = parts.counts
-        self._delivery = delivery
+        self._delivery, self._clients = delivery, clients
 
     def nack(self, connection: Connection, message: Nack, now: Now) -> None:
         """Deliveries failed: they return after a while, or become dead letters."""
@@ -161,17 +164,25 @@ class FailedDeliveries:
         if message.share:
             shared = self._queues.shared.get((session.owner, message.share))
             if shared is None:
+                self._check_home(connection, message.share)
                 raise RefusalError("unknown", f"there is no shared subscription {message.share!r}")
             return shared
         if message.session:
             named = self._sessions.by_name.get(message.session)
             if named is None or named.owner != session.owner:
+                self._check_home(connection, message.session)
                 raise RefusalError("unknown", f"there is no session {message.session!r} of yours; is the name shared?")
             session = named
         queue = session.queues.get(message.queue)
         if not isinstance(queue, Queue):
             raise RefusalError("unknown", f"there is no durable queue {message.queue}")
         return queue
+
+    def _check_home(self, connection: Connection, name: str) -> None:
+        """Raise RefusalError if another worker has what this name stands for; the reason ends with its address."""
+        elsewhere = self._clients.home_of(connection, name)
+        if elsewhere:
+            raise RefusalError("moved", f"another worker of this broker has {name!r}; ask {elsewhere}")
 
     def list(self, connection: Connection, message: ListDead, _: Now) -> None:
         """Some dead letters, by offset."""

@@ -208,7 +208,7 @@ class Explainer:
             why = "cold"
         elif not wanted:
             why = "unwanted"
-        elif neighbour.role is Role.MASTER:
+        elif neighbour.role is Role.PARENT:
             why = "master"
         elif table.exactness is Exactness.FLOOD:
             why = "flooding"
@@ -218,7 +218,7 @@ class Explainer:
             why = "wanted" if items else "hashed"
         sent = why != "unwanted"
         received = len(neighbour.receiver.hashes[0])
-        return LinkChoice(neighbour.peer, neighbour.role.value, condition, sent, why, items, received)
+        return LinkChoice(neighbour.peer, str(neighbour.role), condition, sent, why, items, received)
 
     def _matched(self, queue: ClientQueue, number: SubNumber) -> MatchedSubscription:
         if isinstance(queue, TransientQueue):

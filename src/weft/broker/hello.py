@@ -14,7 +14,7 @@ from weft.broker.advertisements import ClientAdvertisements
 from weft.broker.after_commit import SessionForgotten, Welcomed
 from weft.broker.effects import ConnectionId, Now
 from weft.broker.identity import Authenticate, Identity
-from weft.broker.limits import TokenBucket
+from weft.broker.limits import RefusalError, TokenBucket
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
 from weft.broker.profiles.home import HomeProfiles
@@ -28,6 +28,7 @@ from weft.protocol.codec import MAX_FRAME
 from weft.protocol.messages import (
     MOVES,
     NEWEST,
+    PLACES,
     STRIDE,
     VERSION,
     Hello,
@@ -43,7 +44,7 @@ from weft.protocol.messages import (
 if TYPE_CHECKING:
     from weft.broker.moves.moves import Moves
 
-Home = Callable[[ConnectionId, str], str]  # the address of the broker that has a session; empty if it is this one
+Home = Callable[[ConnectionId, str], str]  # the address of the worker that a name lives at; empty if it is this one
 
 _BURST = 100  # requests that may come at once where their rate is limited
 
@@ -174,12 +175,34 @@ class ClientConnections:
         if message.session and self.moves.greet(connection, message, whence, now):
             self._sessions.unauthenticated.pop(connection.id, None)
             return
-        elsewhere = self.home(connection.id, message.session) if self.home is not None and message.session else ""
+        elsewhere = self.home_of(connection, message.session) if message.session else ""
         if elsewhere:
-            self._counts["redirected"] += 1
-            self.close(connection, "moved", elsewhere, now)
+            self._redirect(connection, elsewhere, now)
             return
         self.admit(connection, message, self._sessions.by_name.get(message.session), now)
+
+    def home_of(self, connection: Connection, name: str) -> str:
+        """The address of the worker that has the session or the shared queue of this name; empty if it is this one."""
+        return self.home(connection.id, name) if self.home is not None else ""
+
+    def _redirect(self, connection: Connection, address: str, now: Now) -> None:
+        self._counts["redirected"] += 1
+        self.close(connection, "moved", address, now)
+
+    def send_home(self, connection: Connection, share: str, now: Now) -> bool:
+        """Redirect a consumer to the worker that has its shared queue; returns whether that is another one.
+
+        Raises RefusalError if the session has more than this, which would be lost with its connection.
+        """
+        elsewhere = self.home_of(connection, share)
+        if not elsewhere:
+            return False
+        session = session_of(connection)
+        if session.durable or session.subs or session.adverts or session.pub_received:
+            reason = f"the shared name {share!r} is at {elsewhere}; connect there, or use a new session without a name"
+            raise RefusalError("share", reason)
+        self._redirect(connection, elsewhere, now)
+        return True
 
     def admit(self, connection: Connection, message: Hello, session: Session | None, now: Now) -> None:
         """Give a connection its session, or a new one. A client that is refused gets the reason."""
@@ -224,7 +247,7 @@ class ClientConnections:
             session.pub_epoch, session.pub_received = message.pub_epoch + 1, 0
         elif message.pub_epoch > session.pub_epoch:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
-        connection.version = min(message.versions[1], NEWEST)
+        connection.version = _agreed_version(message.versions[1])
         welcome = self._welcome(connection.version, session, resumed)
         if not session.durable:
             connection.welcomed = True
@@ -393,3 +416,8 @@ class ClientConnections:
         if session.name and self._sessions.by_name.get(session.name) is session:
             del self._sessions.by_name[session.name]
         assert not any(isinstance(queue, TransientQueue) for queue in session.queues.values())
+
+
+def _agreed_version(newest: int) -> int:
+    """The version that is spoken with a client; only one that maps its events says that it speaks `PLACES`."""
+    return PLACES if newest == PLACES else min(newest, NEWEST)

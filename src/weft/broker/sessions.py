@@ -128,6 +128,7 @@ class Connection:
     hello: Hello | None = field(init=False, default=None)  # until `Whence` comes
     waits: bool = field(init=False, default=False)  # for a session that moves here
     version: int = field(init=False, default=VERSION)  # of the protocol
+    wants_space: bool = field(init=False, default=False)  # in which its client may map events
     link: Neighbour | None = field(init=False, default=None)  # the neighbour, if the connection is a link
     dialled: Link | None = field(init=False, default=None)  # the neighbour to whom we have opened it
     window_events: int = field(init=False, default=0)

@@ -72,6 +72,9 @@ class ClientSubscriptions:
         known = session.queues.get(message.queue)
         if known is not None:
             _check_agrees(known, message)
+        elif session.durable and message.durable is not False and (session.owner, session.name) in self._queues.shared:
+            reason = f"the name {session.name!r} is shared by several consumers; pass shared=True, or use another name"
+            raise RefusalError("share", reason)
         queue = self._new_queue(connection, message) if known is None else known
         consumer = journal.new_consumer() if isinstance(queue, Queue) else None
         slot, tells = self._matcher.add(wanted, consumer, queue, message.number)
@@ -386,7 +389,10 @@ class ClientSubscriptions:
         self._store_new(connection, sub, message)
 
     def _new_shared(self, session: Session, message: Subscribe, wanted: Filter) -> Queue:
-        journal = self._journal
+        journal, named = self._journal, self._sessions.by_name.get(message.share)
+        if named is not None and named.owner == session.owner and any(map(_is_own, named.queues.values())):
+            reason = f"the name {message.share!r} belongs to a subscription that is not shared; use another name"
+            raise RefusalError("share", reason)
         consumer = journal.new_consumer()
         queue = self._durable_queue(session, message)
         slot, tells = self._matcher.add(wanted, consumer, queue, SubNumber(0))
@@ -490,6 +496,10 @@ def _known(session: Session, message: Replace | Unsubscribe) -> ClientSubscripti
     if sub is None:
         raise RefusalError("unknown", f"there is no subscription {message.number}")
     return sub
+
+
+def _is_own(queue: ClientQueue) -> bool:
+    return isinstance(queue, Queue) and not queue.share
 
 
 def _check_agrees(queue: ClientQueue, message: Subscribe) -> None:

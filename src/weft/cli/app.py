@@ -33,7 +33,7 @@ from weft.cli.questions import balance, relate, search, sessions, why
 from weft.cli.retune import retune
 from weft.cli.ring import app as ring
 from weft.cli.serve import serve
-from weft.cli.shell import INTERRUPTED, Commands
+from weft.cli.shell import INTERRUPTED, Program, is_quiet
 from weft.cli.status import status
 from weft.cli.stream import stream
 from weft.cli.sub import sub
@@ -52,7 +52,7 @@ PANELS = {  # of the list of commands
 }
 
 
-class Program(Commands):
+class Panels(Program):
     """The commands of the program, in panels."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -65,7 +65,7 @@ class Program(Commands):
 
 
 app = typer.Typer(
-    cls=Program,
+    cls=Panels,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
@@ -113,7 +113,7 @@ def main() -> None:
     for output in (sys.stdout, sys.stderr):
         if hasattr(output, "reconfigure"):
             output.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
-    listen(lambda: typer.echo(f"weft: {NOTICE}", err=True))
+    listen(lambda: None if is_quiet() else typer.echo(f"weft: {NOTICE}", err=True))
     logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     try:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, TokenFile, token_of
+from weft.cli.connection import Authority, TokenFile, token_of
 from weft.cli.shell import say
 
 

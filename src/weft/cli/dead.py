@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, Commands, console, emit, say
 
 if TYPE_CHECKING:
@@ -23,14 +23,12 @@ All = Annotated[bool, typer.Option("--all", help="All letters.")]
 
 
 @dead.command("list")
-def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def list_letters(
     name: Name,
     shared: Shared = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 100,
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the dead letters of a subscription, without disturbing its consumers.
@@ -41,7 +39,7 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     from weft.cli.event_rows import plain
 
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         letters = client.dead_letters.list(name, shared=shared, limit=limit)
     if as_json:
         emit(
@@ -79,15 +77,13 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
 
 
 @dead.command()
+@connected
 def retry(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Name,
     offsets: _Offsets = None,
     every: All = False,
     shared: Shared = False,
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Deliver dead letters once more, to the current consumers of the subscription.
@@ -96,22 +92,20 @@ def retry(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft dead retry alerts 17 23
     """
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         wanted = _wanted(client, name, shared, offsets, every)
         done = client.dead_letters.redeliver(*wanted, name=name, shared=shared)
     _answer("delivered again", done, wanted, as_json, "the others are not dead letters, or no consumer takes them now")
 
 
 @dead.command()
+@connected
 def drop(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Name,
     offsets: _Offsets = None,
     every: All = False,
     shared: Shared = False,
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Remove dead letters for good.
@@ -120,7 +114,7 @@ def drop(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft dead drop alerts --all
     """
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         wanted = _wanted(client, name, shared, offsets, every)
         done = client.dead_letters.discard(*wanted, name=name, shared=shared)
     _answer("removed", done, wanted, as_json, "the others are not dead letters")

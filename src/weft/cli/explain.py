@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.questions import At
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
@@ -19,6 +19,7 @@ _SIGNS = {True: "+", False: "-", None: "?"}
 _MOST_TEXT = 200  # characters of a part
 
 
+@connected
 def explain(  # noqa: PLR0913, PLR0917 - a command has its options
     event: Annotated[
         str, typer.Argument(metavar="JSON|@FILE", help="An event as a JSON object, or @FILE.", show_default=False)
@@ -37,11 +38,8 @@ def explain(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option("--number", metavar="N", min=0, help="Which one of the session NAME.", show_default="the first"),
     ] = None,
     at: At = "",
-    brokers: BrokerArguments = None,
+    connection: BrokerOptions = LOCAL,
     schema: SchemaFile = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where an event would go if it were published at a broker, and why.
@@ -61,7 +59,7 @@ def explain(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.cli.terminal import shown
 
     happened = read_event(event, read_schema(schema))
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         found = client.explain(happened)
         traced = client.trace(happened, name, number, broker=at) if name else None
     if as_json:

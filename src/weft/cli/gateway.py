@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments
+from weft.cli.connection import Authority, BrokerArguments
 from weft.cli.shell import SchemaFile
 
 

@@ -6,12 +6,9 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from typing import Annotated
-
-import typer
 
 from weft import __version__
-from weft.cli.shell import AsJson, emit, say
+from weft.cli.shell import AsJson, emit, is_quiet, say
 
 _PARTS = {  # what needs which packages
     "brokers over HTTP (weft[broker])": ("starlette", "uvicorn", "prometheus-client", "pyjwt"),
@@ -44,7 +41,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def warm(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but failures.")] = False) -> None:
+def warm() -> None:
     """Compile the kernels of Weft for this machine, so that no later run has to.
 
     They are compiled once: about a minute of processor time. Run it after an installation, or in a container image.
@@ -55,4 +52,4 @@ def warm(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing
     """
     from weft.warm import main
 
-    sys.exit(main(quiet=quiet))
+    sys.exit(main(quiet=is_quiet()))

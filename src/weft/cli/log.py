@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, TaxonomyFile, console, emit, say, say_notes
+from weft.cli.shell import AsJson, Since, TaxonomyFile, console, emit, say, say_notes
 
 if TYPE_CHECKING:
     from weft.log.base import StoredGroup
@@ -26,8 +26,8 @@ _Directory = Annotated[
 @log.command()
 def info(
     directory: _Directory,
-    seats: Annotated[
-        int, typer.Option("--seats", metavar="N", min=0, help="Show the N queues and links that are furthest behind.")
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, help="Show at most N queues and links, the furthest behind.")
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -49,17 +49,14 @@ def info(
     if as_json:
         emit(to_builtins(summary))
     else:
-        _show_summary(summary, seats)
+        _show_summary(summary, limit)
 
 
 @log.command()
 def show(
     directory: _Directory,
-    first: Annotated[int, typer.Option("--first", metavar="OFFSET", min=1, help="Begin at this offset.")] = 1,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Begin at this time, such as 2026-05-01T12:00:00Z.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N events.")] = 20,
+    since: Since = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Show which events are stored: when, from which session, and for how many subscriptions and links (seats).
@@ -70,13 +67,16 @@ def show(
     Example:
       $ weft log show data --since 2026-05-01T12:00:00Z --limit 5
     """
+    from weft.cli.arguments import read_position
     from weft.log.base import Offset
     from weft.log.schema import DATABASE
     from weft.log.sqlite import SqliteReader
+    from weft.model.value import to_micros
 
+    position = read_position(since, "--since") or 1
     reader = SqliteReader(directory / DATABASE)
     try:
-        begin = first if since is None else max(first, reader.find(_micros(since)))
+        begin = max(1, position if isinstance(position, int) else reader.find(to_micros(position)))
         rows = [row for group in reader.read(Offset(begin), limit) for row in _rows(group)]
     finally:
         reader.close()
@@ -213,15 +213,6 @@ def _check_there(path: Path) -> None:
 
     if not path.exists():
         raise LogError(f"{path.parent} has no log: there is no {path.name} in it")
-
-
-def _micros(text: str) -> int:
-    from weft.model.value import parse_timestamp
-
-    try:
-        return parse_timestamp(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a timestamp: {error}") from None
 
 
 def _time(micros: int) -> str:

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.progress import bar
-from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
+from weft.cli.shell import (
+    AsJson,
+    SchemaFile,
+    Seed,
+    TaxonomyFile,
+    console,
+    emit,
+    read_schema,
+    said,
+    say,
+    say_notes,
+    told,
+)
 from weft.errors import FilterError, OptionError, WeftError
 
 if TYPE_CHECKING:
@@ -99,20 +111,20 @@ def former_name() -> None:
 @interest.command()
 @models.command()
 def compare(  # noqa: PLR0913, PLR0917 - a command has its options
-    subscriptions: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUBSCRIPTIONS",
-            help="Filters: one per line as text or JSON; .csv, .parquet or .jsonl with a column `filter`; "
-            "- is standard input.",
-            show_default=False,
-        ),
-    ],
     events: Annotated[
         str,
         typer.Argument(
             metavar="EVENTS",
             help="Events: .csv, .parquet, or one JSON object per line; - is standard input.",
+            show_default=False,
+        ),
+    ],
+    subscriptions: Annotated[
+        str,
+        typer.Argument(
+            metavar="RULES",
+            help="Rules (filters): one per line as text or JSON; .csv, .parquet or .jsonl with a column `filter`; "
+            "- is standard input.",
             show_default=False,
         ),
     ],
@@ -150,7 +162,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
             help="Processor time for all models together; a model that takes more than its share is stopped.",
         ),
     ] = _PATIENCE,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The seed of the samples.")] = 1,
+    seed: Seed = 1,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if a filter or an event cannot be used, instead of leaving it out.")
     ] = False,
@@ -175,14 +187,15 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
 
     \b
     Example:
-      $ weft models compare alerts.csv happened.parquet
-      $ weft models compare alerts.txt happened.jsonl --models covering,mics --sample 0
-      $ weft models compare alerts.txt happened.jsonl --models mics,mics:gap=8,merging:lazy=true
+      $ weft models compare events.parquet rules.csv
+      $ weft models compare events.jsonl rules.txt --models covering,mics --sample 0
+      $ weft models compare events.jsonl rules.txt --models mics,mics:gap=8,merging:lazy=true
     """
     import numpy as np
 
     from weft.cli.event_files import read_events
     from weft.cli.input_files import standard_input
+    from weft.cli.table_order import in_order
     from weft.models.candidates import CANDIDATES, candidate
     from weft.models.evidence import Data
     from weft.models.evidence import compare as compared
@@ -195,6 +208,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
         raise typer.BadParameter(str(error)) from None
     if subscriptions == events == "-":
         raise typer.BadParameter("only one of the subscriptions and the events can be standard input")
+    events, subscriptions = in_order(events, subscriptions)
     rng, declared = np.random.default_rng(seed), read_schema(schema)
     with bar() as progress:
         progress("reading the events", 0, 0)

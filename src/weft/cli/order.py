@@ -17,6 +17,7 @@ from weft.cli.shell import (
     check_outputs,
     console,
     emit,
+    progress_console,
     read_schema,
     said,
     say,
@@ -53,13 +54,14 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Option("--structure", metavar="|".join(_STRUCTURES), help="The data structure that holds the filters."),
     ] = "forest",
-    first: Annotated[
+    limit: Annotated[
         int | None,
         typer.Option(
-            "--first",
+            "--limit",
             metavar="N",
             min=0,
-            help=f"Show the N filters with the most others below them; 0 shows all. Default: {_SHOWN}, drawn {_DRAWN}.",
+            help="Show at most N filters, those with the most others below them; 0 shows all. "
+            f"Default: {_SHOWN}, drawn {_DRAWN}.",
             show_default=False,
         ),
     ] = None,
@@ -78,7 +80,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
     In a forest, each filter is below one filter that covers it. A poset has all such relations; a filter that was
     already shown is only named again. If the file names no interfaces, each filter has its own. With --json, all nodes
-    are listed unless --first or --depth is given.
+    are listed unless --limit or --depth is given.
 
     \b
     Example:
@@ -91,13 +93,13 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
         raise typer.BadParameter(f"there is no structure {structure!r}: choose one of {', '.join(_STRUCTURES)}")
     check_outputs(overwrite, svg, dot)
     kind, declared = StructureKind(structure), read_schema(schema)
-    with console(stderr=True).status("reading the filters") as status:
+    with progress_console().status("reading the filters") as status:
         found, wrong = _read(file, taxonomy, declared, interfaces)
         built = ordered(kind, found, declared, lambda done: status.update(f"ordering the filters: {done}"))
     facts: dict[str, Any] = {"structure": structure, "filters": len(found.wishes), **counted(built)}
     sentence = _sentence(facts)
     if svg is not None or dot is not None:
-        drawn = order_view.view(built, _DRAWN if first is None else first or None, depth)
+        drawn = order_view.view(built, _DRAWN if limit is None else limit or None, depth)
         if svg is not None:
             from weft.drawing.picture import svg as picture
 
@@ -105,15 +107,15 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
         if dot is not None:
             dot.write_text(order_view.dot(drawn), encoding="utf-8")
     if as_json:
-        shown = order_view.view(built, first or None, depth)
+        shown = order_view.view(built, limit or None, depth)
         refused = {"wrong": _told(wrong), "left_out": _told(found.left_out)}
         emit({**facts, "shown": len(shown.nodes), "listed": listed(shown), **refused})
     else:
-        shown = order_view.view(built, _SHOWN if first is None else first or None, depth)
+        shown = order_view.view(built, _SHOWN if limit is None else limit or None, depth)
         _print(shown)
         say(f"\n{sentence}", "bold")
         if len(shown.nodes) < len(built):
-            say(f"{len(shown.nodes):,} of {len(built):,} shown: --first 0 shows all, --first and --depth more or less")
+            say(f"{len(shown.nodes):,} of {len(built):,} shown: --limit 0 shows all, --limit and --depth more or less")
         for written in filter(None, (svg, dot)):
             say(f"written: {written}")
         _say_refused(found.left_out, wrong)
@@ -156,7 +158,7 @@ def compare(  # noqa: PLR0913, PLR0917 - as above
     from weft.cli.order_answers import compared, merged
 
     declared = read_schema(schema)
-    with console(stderr=True).status("reading the filters") as status:
+    with progress_console().status("reading the filters") as status:
         found, wrong = _read(file, taxonomy, declared, interfaces)
         rows = compared(found, declared, not one_by_one, lambda what: status.update(f"building the {what}"))
         status.update("merging the roots")

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.progress import PlainLines, bar
-from weft.cli.shell import AsJson, Overwrite, SchemaFile, console, emit, read_schema, say, say_notes
+from weft.cli.shell import (
+    AsJson,
+    Overwrite,
+    SchemaFile,
+    console,
+    emit,
+    out_option,
+    progress_console,
+    read_schema,
+    say,
+    say_aside,
+    say_notes,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,11 +34,11 @@ FILES = (
     "a file, a folder or a pattern"
 )
 EventsFile = Annotated[str, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)]
-SubscriptionsFile = Annotated[
+RulesFile = Annotated[
     str,
     typer.Argument(
-        metavar="SUBSCRIPTIONS",
-        help=f"Subscriptions, with columns `id` and `filter`, or `id` and bounds: {FILES}.",
+        metavar="RULES",
+        help=f"Rules (subscriptions), with columns `id` and `filter`, or `id` and bounds: {FILES}.",
         show_default=False,
     ),
 ]
@@ -50,19 +62,15 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
     subscriptions: Annotated[
         str,
         typer.Argument(
-            metavar="SUBSCRIPTIONS",
-            help="Subscriptions: the same kinds of files, with columns `id` and `filter`, or `id` and bounds "
+            metavar="RULES",
+            help="Rules (subscriptions): the same kinds of files, with columns `id` and `filter`, or `id` and bounds "
             "(x_low, x_high, or x for equality); or the folder of an index snapshot.",
             show_default=False,
         ),
     ],
     out: Annotated[
         str | None,
-        typer.Option(
-            "--out",
-            metavar="PATH",
-            help="Write the results here; the suffix is the format. Default: show some of them.",
-        ),
+        out_option("Write the results here; the suffix is the format.", "show some of them"),
     ] = None,
     output: Annotated[
         str,
@@ -114,13 +122,15 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
     \b
     Example:
-      $ weft match events.jsonl subscriptions.csv
-      $ weft match 'logs/*.parquet' subscriptions.parquet --out matches.parquet --errors refused.jsonl
+      $ weft match events.jsonl rules.csv
+      $ weft match 'logs/*.parquet' rules.parquet -o matches.parquet --errors refused.jsonl
     """
+    from weft.cli.table_order import in_order
     from weft.pipeline.match_job import MatchEngine, MatchJob, Strategy, chosen_engine
     from weft.pipeline.output import Output
     from weft.pipeline.preflight import check_files
 
+    events, subscriptions = in_order(events, subscriptions, filter_column)
     job = MatchJob(
         events=events,
         subscriptions=subscriptions,
@@ -153,7 +163,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
     if errors is not None:
         say(f"written: {errors} (rows left out)")
     elif report.first:
-        say("--errors PATH writes all rows that were left out, with the reasons", "dim", stderr=True)
+        say_aside("--errors PATH writes all rows that were left out, with the reasons")
 
 
 def one_of(known: Any, name: str, what: str) -> str:
@@ -194,7 +204,7 @@ def at_work(master: str | None) -> Iterator[TaskProgress]:
     """A session, with progress on stderr."""
     from weft.spark.command_session import command_session
 
-    page = console(stderr=True)
+    page = progress_console()
     progress = TaskProgress(None if page.is_terminal else PlainLines())
     with page.status(progress), command_session(master) as spark:
         progress.spark = spark
@@ -254,10 +264,10 @@ def say_left_out(counts: dict[str, int], first: Sequence[tuple[str, str, str]]) 
         return
     many = " and ".join(f"{count:,} {side}{'' if count == 1 else 's'}" for side, count in counts.items() if count)
     which = f"; the first {len(first)}:" if total > len(first) else ":"
-    say(f"{many} left out{which}", "yellow", stderr=True)
+    say_aside(f"{many} left out{which}", "yellow")
     for side, row, reason in first:
         shown = row if len(row) <= _CUT else row[:_CUT] + "…"
-        say(f"  {side} {shown}: {reason.partition(chr(10))[0]}", "yellow", stderr=True)
+        say_aside(f"  {side} {shown}: {reason.partition(chr(10))[0]}", "yellow")
 
 
 def _show_sample(report: MatchReport) -> None:

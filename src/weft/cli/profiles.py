@@ -9,9 +9,20 @@ from uuid import uuid4
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.questions import At
-from weft.cli.shell import AsJson, Commands, FilterFileName, Overwrite, check_outputs, console, emit, say
+from weft.cli.shell import (
+    AsJson,
+    Commands,
+    FilterFileName,
+    Overwrite,
+    check_outputs,
+    console,
+    emit,
+    out_option,
+    say,
+    say_aside,
+)
 
 if TYPE_CHECKING:
     from weft.client.events import SyncReceivedEvent
@@ -37,7 +48,7 @@ def publish_region(  # noqa: PLR0913, PLR0917 - the options of a command
     name = profile_id or uuid4().hex[:8]
     from weft.cli.arguments import read_age
 
-    made = client.publish_profile(name, region, read_age(lasting, "--for"), payload=payload or None)
+    made = client.publish_profile(name, region, read_age(lasting, "--expires"), payload=payload or None)
     if as_json:
         emit({"id": made.id, "version": made.version, "expires": made.expires.isoformat()})
     else:
@@ -45,6 +56,7 @@ def publish_region(  # noqa: PLR0913, PLR0917 - the options of a command
 
 
 @profiles.command("list")
+@connected
 def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
     session: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Show only those of this publisher.", show_default=False)
@@ -55,10 +67,7 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = None,
     overwrite: Overwrite = False,
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the living profiles that a broker knows: its own, and those that its subscribers asked for.
@@ -73,7 +82,7 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
     from itertools import islice
 
     check_outputs(overwrite, save)
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         rows = [*islice(client.profiles(session, broker=at), limit + 1)]
     more, rows = len(rows) > limit, rows[:limit]
     if save is not None:
@@ -94,18 +103,16 @@ def list_profiles(  # noqa: PLR0913, PLR0917 - a command has its options
         table.add_row(*map(cell, (each.source, each.id, until, f"{each.shown:,}", each.region)))
     console().print(table)
     if more:
-        say(f"there are more; --limit {2 * limit} shows them", stderr=True)
+        say_aside(f"there are more; --limit {2 * limit} shows them")
 
 
 @profiles.command()
-def preload(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def preload(
     file: FilterFileName,
     meeting: Meets = "overlap",
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Have a broker compare the filters that subscriptions are expected to have with its profiles, before they come.
@@ -120,7 +127,7 @@ def preload(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.cli.filter_files import read_filter_texts
 
     given = [text for _, text in read_filter_texts(file, sys.stdin.buffer.read)]
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         done = client.preload_profiles(given, _meeting(meeting), broker=at)
     if as_json:
         emit({"preloaded": done})
@@ -129,16 +136,14 @@ def preload(  # noqa: PLR0913, PLR0917 - a command has its options
 
 
 @profiles.command()
-def tree(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def tree(
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="A saved list; without it, a broker is asked.", show_default=False),
     ] = None,
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show living profiles as a taxonomy: a region stands below one that covers it.
@@ -152,7 +157,7 @@ def tree(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.profiles.directory import Directory
 
     if file is None:
-        with client_of(brokers, token_file, authority, certificate) as client:
+        with connection.client() as client:
             directory = _directory([*client.profiles(broker=at)])
     else:
         directory = Directory.load(file, partition="")
@@ -168,7 +173,7 @@ def merge(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Lists saved with `weft profiles list --save`.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the merged list.")],
+    out: Annotated[Path, out_option("Where to write the merged list.")],
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -176,7 +181,7 @@ def merge(
 
     \b
     Example:
-      $ weft profiles merge north.jsonl south.jsonl --out both.jsonl
+      $ weft profiles merge north.jsonl south.jsonl -o both.jsonl
     """
     from weft.profiles.directory import Directory
 
@@ -207,13 +212,11 @@ def _directory(rows: list[ProfileFacts]) -> Directory:
 
 
 @profiles.command()
-def withdraw(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def withdraw(
     profile_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the profile.", show_default=False)],
     name: PublisherName = PUBLISHER,
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """End a profile before its time. Subscribers that were shown it are told.
@@ -224,7 +227,7 @@ def withdraw(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     from weft.errors import RequestError
 
-    with client_of(brokers, token_file, authority, certificate, name) as client:
+    with connection.client(name) as client:
         if not client.withdraw_profile(profile_id):
             raise RequestError(f"{name} has no profile {profile_id}; `weft profiles list` shows them", "unknown")
     if as_json:
@@ -234,6 +237,7 @@ def withdraw(  # noqa: PLR0913, PLR0917 - a command has its options
 
 
 @profiles.command()
+@connected
 def watch(  # noqa: PLR0913, PLR0917 - a command has its options
     wanted: Annotated[str, typer.Argument(metavar="FILTER", help="The area to watch.", show_default=False)],
     meeting: Meets = "overlap",
@@ -247,10 +251,7 @@ def watch(  # noqa: PLR0913, PLR0917 - a command has its options
         float | None,
         typer.Option("--timeout", metavar="SECONDS", help="Stop when nothing comes for so long.", show_default=False),
     ] = None,
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the profiles that meet a filter, those of now and those to come, and what becomes of them.
@@ -265,7 +266,7 @@ def watch(  # noqa: PLR0913, PLR0917 - a command has its options
 
     seen = 0
     with (
-        client_of(brokers, token_file, authority, certificate) as client,
+        connection.client() as client,
         client.subscribe(wanted, name=name, profiles=how) as events,
     ):
         while count is None or seen < count:

@@ -10,7 +10,7 @@ from time import monotonic
 
 import typer
 
-from weft.cli.shell import console
+from weft.cli.shell import is_quiet, progress_console
 
 EVERY = 5.0  # seconds between two plain lines
 
@@ -22,7 +22,7 @@ class PlainLines:
 
     def __init__(self, clock: Callable[[], float] = monotonic, write: Callable[[str], None] | None = None) -> None:
         self._clock = clock
-        self._write = write or (lambda line: typer.echo(line, err=True))
+        self._write = write or (lambda line: None if is_quiet() else typer.echo(line, err=True))
         self._start = self._last = clock()
 
     def __call__(self, what: str, done: int, of: int) -> None:
@@ -39,7 +39,7 @@ def bar() -> Iterator[ProgressReport]:
     """A bar on a terminal, plain lines elsewhere."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    page = console(stderr=True)
+    page = progress_console()
     if not page.is_terminal:
         yield PlainLines()
         return

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.profiles import PUBLISHER, publish_region
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
@@ -18,6 +18,7 @@ _LISTED = 1_000  # events that were not published, in JSON
 _PATIENCE = 30  # seconds in which an advertisement reaches every broker
 
 
+@connected
 def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     files: Annotated[
         list[str] | None,
@@ -28,7 +29,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
-    brokers: BrokerArguments = None,
+    connection: BrokerOptions = LOCAL,
     name: Annotated[
         str,
         typer.Option(
@@ -69,12 +70,12 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option(
             "--region",
             metavar="FILTER",
-            help="Publish a profile instead: an event that is this region, and lasts for the time given with --for.",
+            help="Publish a profile instead: an event that is this region, and lasts as long as --expires says.",
             show_default=False,
         ),
     ] = "",
     lasting: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long a profile lasts: 90s, 30m, 2h or 7d.")
+        str, typer.Option("--expires", metavar="TIME", help="How long a profile lasts: 90s, 30m, 2h or 7d.")
     ] = "",
     profile_id: Annotated[
         str,
@@ -82,9 +83,6 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = "",
     payload: Annotated[str, typer.Option("--payload", metavar="TEXT", help="The payload of a profile.")] = "",
     schema: SchemaFile = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish events, and wait until the broker has stored them.
@@ -97,12 +95,12 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
       $ echo '{"magnitude": 6.1, "place": "Chile"}' | weft pub
       $ weft pub quakes.csv --name importer
       $ echo '{"kind": "storm", "wind": [30, 45]}' | weft pub --range wind
-      $ weft pub --region "lat BETWEEN 40 AND 45" --for 2h --name station --id storm --payload "stay inside"
+      $ weft pub --region "lat BETWEEN 40 AND 45" --expires 2h --name station --id storm --payload "stay inside"
     """
     if region or lasting or profile_id or payload:
         if not region or not lasting or files or advertised or ttl is not None or ranges:
-            raise typer.BadParameter("a profile takes --region and --for; of the rest only --name, --id, --payload")
-        with client_of(brokers, token_file, authority, certificate, name or PUBLISHER) as client:
+            raise typer.BadParameter("a profile takes --region and --expires; of the rest only --name, --id, --payload")
+        with connection.client(name or PUBLISHER) as client:
             publish_region(client, region, lasting, profile_id, payload, as_json)
         return
     from weft.cli.event_source import REPORTED, EventSource
@@ -112,7 +110,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     source = EventSource(files or ["-"], sys.stdin.buffer, read_schema(schema), ranges=ranges or ())
     refused: list[tuple[str, str]] = []
     stored = 0
-    with client_of(brokers, token_file, authority, certificate, name) as client, bar() as report:
+    with connection.client(name) as client, bar() as report:
 
         def events() -> Iterator[object]:
             for count, event in enumerate(source):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
-from weft.cli.shell import AsJson, Commands, console, emit, say
+from weft.cli.connection import LOCAL, BrokerOptions, connected
+from weft.cli.shell import AsJson, Commands, Since, console, emit, say, say_aside
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,20 +35,18 @@ sessions = typer.Typer(cls=_Listing)
 
 
 @sessions.command("list")
+@connected
 def list_sessions(  # noqa: PLR0913, PLR0917 - a command has its options
     text: Annotated[
         str, typer.Argument(metavar="[TEXT]", help="Show the sessions whose names contain this.", show_default=False)
     ] = "",
     with_subscriptions: Annotated[
-        bool, typer.Option("--subscriptions", help="Show the subscriptions of these sessions, too.")
+        bool, typer.Option("--with-subscriptions", help="Show the subscriptions of these sessions, too.")
     ] = False,
     away: Annotated[bool, typer.Option("--away", help="Show only sessions without a connection.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N sessions.")] = _MOST,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = _MOST,
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the sessions of a broker, and how many events wait for each.
@@ -58,14 +56,14 @@ def list_sessions(  # noqa: PLR0913, PLR0917 - a command has its options
     \b
     Example:
       $ weft sessions
-      $ weft sessions alerts --subscriptions
+      $ weft sessions alerts --with-subscriptions
       $ weft sessions --away --json
     """
     from itertools import islice
 
     from msgspec import to_builtins
 
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         rows = [*islice(client.sessions(text, connected=False if away else None, broker=at), limit + 1)]
         more, rows = len(rows) > limit, rows[:limit]
         subs: dict[str, list[SubscriptionFacts]] = {}
@@ -92,17 +90,15 @@ def list_sessions(  # noqa: PLR0913, PLR0917 - a command has its options
 
 
 @sessions.command("move")
-def move_session(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def move_session(
     names_and_address: Annotated[
         list[str],
         typer.Argument(metavar="[NAME]... ADDRESS", help="The sessions, and the broker that takes them over."),
     ],
     everything: Annotated[bool, typer.Option("--all", help="All sessions with a name: drain the broker.")] = False,
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Move sessions to another broker of the network, with their clients, while events flow.
@@ -121,7 +117,7 @@ def move_session(  # noqa: PLR0913, PLR0917 - a command has its options
     if everything == bool(names):
         raise OptionError("give the names of sessions and the address of a broker, or --all and the address")
     failures: dict[str, str] = {}
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         chosen = names or [each.name for each in client.sessions(broker=at) if each.name]
         for name in chosen:
             try:
@@ -141,14 +137,12 @@ def move_session(  # noqa: PLR0913, PLR0917 - a command has its options
         raise typer.Exit(1)
 
 
-def balance(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def balance(
     switch: Annotated[
         str, typer.Argument(metavar="[on|off]", help="Begin or stop to balance, at all brokers.", show_default=False)
     ] = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show the load of each broker of a network, or let them balance it by moving sessions.
@@ -168,7 +162,7 @@ def balance(  # noqa: PLR0913, PLR0917 - a command has its options
 
     if switch not in ("", "on", "off"):
         raise OptionError(f"{switch!r} is neither on nor off")
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         if switch:
             for broker in client.overlay():
                 client.set_balance(switch == "on", broker=broker.name)
@@ -201,7 +195,8 @@ def _subscriptions(name: str, subs: list[SubscriptionFacts]) -> Table:
     return table
 
 
-def why(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def why(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="The name of the subscription or session.", show_default=False)
     ],
@@ -210,10 +205,7 @@ def why(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option("--number", metavar="N", min=0, help="One subscription of the session.", show_default="all"),
     ] = None,
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Find out why a subscription gets nothing, or less than expected.
@@ -228,7 +220,7 @@ def why(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     from msgspec import to_builtins
 
-    with client_of(brokers, token_file, authority, certificate) as client:
+    with connection.client() as client:
         report = client.why(name, number, broker=at)
     if as_json:
         emit(to_builtins(report) | {"healthy": report.is_healthy})
@@ -255,29 +247,19 @@ def _show_report(name: str, report: WhyReport) -> None:
         say(shown(f"  > {finding.advice}"))
 
 
+@connected
 def search(  # noqa: PLR0913, PLR0917 - a command has its options
     filter: Annotated[
         str, typer.Argument(metavar="FILTER", help="Which events to look for.", show_default=False)
     ] = "TRUE",
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="OFFSET|TIME|AGE",
-            help="Begin at an offset, a time such as 2026-11-16T12:00, or an age such as 30m, 2h or 7d.",
-            show_default="the oldest event",
-        ),
-    ] = None,
+    since: Since = None,
     until: Annotated[
         str | None,
         typer.Option("--until", metavar="OFFSET|TIME|AGE", help="Stop there.", show_default="the newest event"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Stop after N events.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 100,
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Search the events that a broker has stored, and say how far the search got.
@@ -295,7 +277,7 @@ def search(  # noqa: PLR0913, PLR0917 - a command has its options
 
     first, last = read_position(since, "--since"), read_position(until, "--until")
     rows, found, scanned, total, following = EventRows(), 0, 0, 0, 0
-    with client_of(brokers, token_file, authority, certificate) as client, bar() as progress:
+    with connection.client() as client, bar() as progress:
         for page in client.search(filter, since=first, until=last, broker=at):
             for event in page.events[: limit - found]:
                 for line in [json_line(event)] if as_json else rows.of(event.offset, event.attributes):
@@ -306,16 +288,14 @@ def search(  # noqa: PLR0913, PLR0917 - a command has its options
             if found >= limit:
                 break
     end = "" if scanned >= total else f"; go on with --since {following}, or a larger --limit"
-    say(f"{found:,} found in {scanned:,} of {total:,} events{end}", "dim", stderr=True)
+    say_aside(f"{found:,} found in {scanned:,} of {total:,} events{end}")
 
 
-def relate(  # noqa: PLR0913, PLR0917 - a command has its options
+@connected
+def relate(
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="A filter.", show_default=False)],
     at: At = "",
-    brokers: BrokerArguments = None,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
+    connection: BrokerOptions = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Show which subscriptions of a broker equal, cover, are covered by or overlap a filter.
@@ -332,7 +312,7 @@ def relate(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.cli.progress import bar
     from weft.cli.terminal import shown
 
-    with client_of(brokers, token_file, authority, certificate) as client, bar() as progress:
+    with connection.client() as client, bar() as progress:
         found = client.relate(filter, broker=at, progress=lambda done, of: progress("compared", done, of))
     if as_json:
         subs, sends = [to_builtins(each) for each in found.subscriptions], [to_builtins(each) for each in found.sends]

@@ -58,7 +58,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     interval: Annotated[
         list[str] | None,
         typer.Option(
-            "--interval",
+            "--intervals",
             metavar="NAME=LOW:HIGH:COUNT",
             help="Place filters by this attribute, its values divided into COUNT intervals; LOW..HIGH for timestamps; "
             "may be repeated.",
@@ -157,7 +157,7 @@ def forget(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The node that will never come back.")],
     at: Annotated[
         list[str],
-        typer.Option("--at", metavar="HOST:PORT", help="A node of the ring; all nodes it can reach are told."),
+        typer.Option("--node", metavar="HOST:PORT", help="A node of the ring; all nodes it can reach are told."),
     ],
     key: _Key = None,
     as_json: AsJson = False,

@@ -5,13 +5,18 @@ failure. Markup in a text has no effect, and control characters are shown escape
 from __future__ import annotations
 
 import inspect
+import logging
+import sys
+import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from weft.cli.former_options import current_options
 from weft.errors import FilterSyntaxError, WeftError
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ class Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _join_lines(command)
+            _add_verbosity(command)
             _hide_types(command, ctx)
         return command
 
@@ -49,11 +55,24 @@ class Commands(TyperGroup):
             raise  # typer ends quietly
         except WeftError as error:
             failure: Exception = error
+            _trace(error)
         except OSError as error:
+            _trace(error)
             failure = WeftError(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
             return fail(WeftError("interrupted"), ctx.meta.get(_JSON, False), INTERRUPTED)
         return fail(failure, ctx.meta.get(_JSON, False), 2 if ctx.meta.get(_ANSWER) else 1)
+
+
+class Program(Commands):
+    """All commands. Options are also known by their former names."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of the arguments."""
+        args, notes = current_options(args)
+        name, command, rest = super().resolve_command(ctx, args)
+        say_notes(notes)
+        return name, command, rest
 
 
 def _join_lines(command: Any) -> None:
@@ -73,6 +92,76 @@ def _hide_types(command: Any, ctx: Any) -> None:
             param.display_type_rich = lambda **_: None
     for each in getattr(command, "commands", {}).values():
         _hide_types(each, ctx)
+
+
+# -- how much is said --------------------------------------------------------------------------------
+
+
+class _Output:
+    """What a command prints beside its answer."""
+
+    is_quiet = False
+    is_verbose = False
+
+
+_output = _Output()
+
+
+def _keep_quiet(wanted: bool) -> None:
+    _output.is_quiet = wanted
+
+
+def _keep_verbose(wanted: bool) -> None:
+    _output.is_verbose = wanted
+    if wanted:
+        logging.disable(logging.NOTSET)
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+        logging.getLogger("weft").setLevel(logging.DEBUG)
+
+
+def _verbosity(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", callback=_keep_quiet, is_eager=True, help="Print only the answer and failures, no notes."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", callback=_keep_verbose, is_eager=True, help="Log to standard error, with tracebacks."
+        ),
+    ] = False,
+) -> None:
+    """Give every command these options."""
+
+
+@cache
+def _verbosity_options() -> list[Any]:
+    page = typer.Typer(add_completion=False)
+    page.command()(_verbosity)
+    options = [each for each in typer.main.get_command(page).params if each.name in ("quiet", "verbose")]
+    for each in options:
+        each.expose_value = False
+    return options
+
+
+def _add_verbosity(command: Any) -> None:
+    if subcommands := getattr(command, "commands", {}):
+        for each in subcommands.values():
+            _add_verbosity(each)
+    else:
+        command.params += [each for each in _verbosity_options() if each not in command.params]
+
+
+def _trace(error: Exception) -> None:
+    if _output.is_verbose:
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def is_quiet() -> bool:
+    """Whether notes and progress are not wanted."""
+    return _output.is_quiet
 
 
 # -- arguments ---------------------------------------------------------------------------------------
@@ -113,7 +202,24 @@ TaxonomyFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", callback=_keep_json, is_eager=True, help="Print JSON.")]
 
+
+def out_option(help: str, default: str = "") -> Any:
+    """The option that names what a command writes: every command has it as --out and -o."""
+    return typer.Option("--out", "-o", metavar="PATH", help=f"{help} Default: {default}." if default else help)
+
+
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files that already exist.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="OFFSET|TIME|AGE",
+        help="Begin at an offset, a time such as 2026-11-16T12:00, or an age such as 30m, 2h or 7d; 0 is the oldest "
+        "event.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The seed of random samples.")]
 ExitCode = Annotated[
     bool,
     typer.Option(
@@ -175,6 +281,13 @@ def console(stderr: bool = False) -> Console:
     return SafeConsole(stderr)
 
 
+def progress_console() -> Console:
+    """Where progress is shown: stderr, or nowhere with --quiet."""
+    page = console(stderr=True)
+    page.quiet = _output.is_quiet
+    return page
+
+
 def say(text: str, style: str = "", stderr: bool = False) -> None:
     """Print a text; no line is wrapped."""
     from rich.text import Text
@@ -185,7 +298,13 @@ def say(text: str, style: str = "", stderr: bool = False) -> None:
 def say_notes(notes: Sequence[str]) -> None:
     """Print what is odd, but not wrong."""
     for note in notes:
-        say(f"note: {note}", "yellow", stderr=True)
+        say_aside(f"note: {note}", "yellow")
+
+
+def say_aside(text: str, style: str = "dim") -> None:
+    """Print what is not part of the answer, to standard error; --quiet leaves it out."""
+    if not _output.is_quiet:
+        say(text, style, stderr=True)
 
 
 def emit(facts: Any) -> None:

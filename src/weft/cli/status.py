@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.broker_options import Authority, Certificate, TokenFile, client_of
+from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, console, emit
 
 if TYPE_CHECKING:
@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 _APART = 0.5  # seconds between two answers
 
 
+@connected
 def status(  # noqa: PLR0913, PLR0917 - a command has its options
-    broker: Annotated[
-        str,
-        typer.Option(
-            "--broker",
-            metavar="ADDRESS",
-            envvar="WEFT_BROKER",
-            help="The broker: weft://host:port, weft+tls://host:port or weft+unix:///path.",
-        ),
-    ] = "weft://localhost",
+    connection: BrokerOptions = LOCAL,
     live: Annotated[bool, typer.Option("--live", help="Refresh until interrupted.")] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh this often, with --live.")
@@ -40,9 +33,6 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     network: Annotated[
         bool, typer.Option("--network", help="Show all brokers of the network, and the links between them.")
     ] = False,
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a broker: links, queues, lags, rates; or all brokers of its network.
@@ -59,7 +49,7 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     from msgspec import to_builtins
     from rich.live import Live
 
-    with client_of([broker], token_file, authority, certificate) as client:
+    with connection.client() as client:
         if network:
             _show_network(client.overlay(), as_json)
             return

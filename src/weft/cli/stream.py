@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.connection import Authority, TokenFile
 from weft.cli.pipeline import Master, at_work, one_of, show_rows
-from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
+from weft.cli.shell import AsJson, SchemaFile, emit, out_option, read_schema, say, say_aside, say_notes
 
 
 def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
@@ -25,18 +26,20 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         ),
     ],
     out: Annotated[
-        str,
-        typer.Option(
-            "--out", metavar="DIR", help="Where results go, one folder for each micro-batch; or a broker's address."
-        ),
+        str, out_option("Where results go: a folder, with one for each micro-batch, or a broker's address.")
     ],
     checkpoint: Annotated[
         str, typer.Option("--checkpoint", metavar="DIR", help="The state of the stream; pass it again to resume.")
     ],
-    subscriptions: Annotated[
+    rules: Annotated[
         str | None,
-        typer.Option("--subscriptions", metavar="FILE", help="The subscriptions that a new stream begins with."),
+        typer.Argument(
+            metavar="[RULES]",
+            help="The rules (subscriptions) that a new stream begins with: a file, as for `weft match`.",
+            show_default=False,
+        ),
     ] = None,
+    former_rules: Annotated[str | None, typer.Option("--subscriptions", hidden=True)] = None,
     commands: Annotated[
         str | None,
         typer.Option(
@@ -74,12 +77,8 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     first: Annotated[
         int, typer.Option("--first", metavar="OFFSET", min=0, help="For a log: begin at this offset.")
     ] = 0,
-    token_file: Annotated[
-        str, typer.Option("--token-file", metavar="FILE", help="For brokers: a file with the token.")
-    ] = "",
-    authority: Annotated[
-        str, typer.Option("--ca", metavar="FILE", help="For weft+tls: the authorities to trust, in PEM.")
-    ] = "",
+    token_file: TokenFile = None,
+    authority: Authority = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -100,8 +99,8 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
     \b
     Example:
-      $ weft stream incoming --subscriptions rules.csv --commands changes --out matches --checkpoint state
-      $ weft stream broker-data --subscriptions rules.csv --out matches --checkpoint state --once
+      $ weft stream incoming rules.csv --commands changes -o matches --checkpoint state
+      $ weft stream broker-data rules.csv -o matches --checkpoint state --once
     """
     from weft.pipeline.output import Output
     from weft.spark.stream import Watermark
@@ -109,12 +108,14 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     from weft.spark.stream_journal import BatchMetrics
     from weft.spark.stream_prometheus import StreamExporter
 
+    if former_rules is not None:
+        say_notes(["--subscriptions FILE is now the second argument: weft stream EVENTS RULES"])
     late = None if watermark is None else Watermark(watermark, time, tuple(identity.split(",")))
     job = StreamJob(
         events=events,
         checkpoint=checkpoint,
         out=out,
-        subscriptions=subscriptions,
+        subscriptions=rules or former_rules,
         commands=commands,
         output=one_of(Output, output, "output"),
         carry=None if carry is None else tuple(carry.split(",")),
@@ -122,8 +123,8 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         once=once,
         interval=interval,
         first=first,
-        token_file=token_file,
-        authority=authority,
+        token_file=str(token_file or ""),
+        authority=str(authority or ""),
         schema=read_schema(schema),
     )
     check_job(job, master)
@@ -131,15 +132,15 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     exporter = None if metrics_port is None else StreamExporter(metrics_port)
 
     def tell(metrics: BatchMetrics) -> None:
-        say(metrics.line(), "dim", stderr=True)
+        say_aside(metrics.line())
         if exporter is not None:
             exporter.tell(metrics)
 
     def note(said: str) -> None:
-        say(said, "yellow", stderr=True)
+        say_aside(said, "yellow")
 
     if exporter is not None:
-        say(f"metrics: http://127.0.0.1:{exporter.port}/metrics", "dim", stderr=True)
+        say_aside(f"metrics: http://127.0.0.1:{exporter.port}/metrics")
     try:
         with _told_to_stop(stopping):
             if not wait_for_files(job, note, stopping):
@@ -168,7 +169,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     )
     say(f"written: {out}")
     if report.refused or report.commands_left_out or report.subscriptions_left_out:
-        say(f"what was left out, with the reasons, is in {checkpoint}/errors", "yellow", stderr=True)
+        say_aside(f"what was left out, with the reasons, is in {checkpoint}/errors", "yellow")
 
 
 @contextmanager

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.broker_options import Authority, BrokerArguments, Certificate, TokenFile, client_of
-from weft.cli.shell import AsJson, say
+from weft.cli.connection import LOCAL, BrokerOptions, connected
+from weft.cli.shell import AsJson, Since, say_aside
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.language.ast import Filter
 
 
+@connected
 def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="Which events to show; TRUE means all.")] = "TRUE",
-    brokers: BrokerArguments = None,
+    connection: BrokerOptions = LOCAL,
     name: Annotated[
         str,
         typer.Option("--name", metavar="NAME", help="Durable: continue where the last one of this name stopped."),
@@ -53,15 +54,7 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="OFFSET|TIME|AGE",
-            help="Begin with older events: at an offset, a time, or an age such as 2h; 0 means all.",
-            show_default=False,
-        ),
-    ] = None,
+    since: Since = None,
     rate: Annotated[
         str,
         typer.Option(
@@ -87,9 +80,6 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Option("--move-to", metavar="ADDRESS", help="Move to another broker of the network, and go on there."),
     ] = "",
-    token_file: TokenFile = None,
-    authority: Authority = None,
-    certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the events that match a filter, as a table or, with --json, one JSON object per line.
@@ -115,7 +105,7 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
     wanted = _meaning(filter, partial, ranges, topic, general or []) if partial or ranges or general else filter
     rows = EventRows()
     with (
-        client_of(brokers, token_file, authority, certificate) as client,
+        connection.client() as client,
         client.subscribe(
             wanted, name=name, shared=shared, since=read_position(since, "--since"), rate=rate or None
         ) as events,
@@ -123,7 +113,7 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
         if move_to:
             client.move(move_to)
         if sys.stderr.isatty():
-            say(f"waiting for events from {client.address}; stop with Ctrl-C", "dim", stderr=True)
+            say_aside(f"waiting for events from {client.address}; stop with Ctrl-C")
         received = 0
         while count is None or received < count:
             try:

@@ -15,7 +15,7 @@ from weft.cli.pipeline import (
     FilterColumn,
     IdColumn,
     Master,
-    SubscriptionsFile,
+    RulesFile,
     at_work,
     one_of,
     say_left_out,
@@ -25,9 +25,11 @@ from weft.cli.shell import (
     AsJson,
     Overwrite,
     SchemaFile,
+    Seed,
     check_outputs,
     console,
     emit,
+    out_option,
     read_schema,
     say,
     say_notes,
@@ -36,11 +38,9 @@ from weft.cli.shell import (
 if TYPE_CHECKING:
     from weft.spark.tune import Tuning
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The seed of random samples.")]
-
 
 def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
-    subscriptions: SubscriptionsFile,
+    subscriptions: RulesFile,
     model: Annotated[
         str,
         typer.Option(
@@ -55,11 +55,7 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
     ] = 0.0,
     out: Annotated[
         str | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Write active, passive, errors, subscriptions and facts here. Default: only show figures.",
-        ),
+        out_option("A folder for active, passive, errors, subscriptions and facts.", "only show figures"),
     ] = None,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
@@ -75,8 +71,8 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
     \b
     Example:
-      $ weft aggregate subscriptions.parquet --out reduced
-      $ weft aggregate subscriptions.csv --model mics --schema schema.toml
+      $ weft aggregate rules.parquet -o reduced
+      $ weft aggregate rules.csv --model mics --schema schema.toml
     """
     from weft.pipeline.preflight import check_files
     from weft.spark.aggregate import AggregationModel
@@ -120,22 +116,26 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
 
 def tune(  # noqa: PLR0913, PLR0917
-    subscriptions: SubscriptionsFile,
     events: EventsFile,
+    subscriptions: RulesFile,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="The table to tune: mics or dls.")] = "mics",
     memory: Annotated[
-        int | None, typer.Option("--memory", metavar="BYTES", min=1, help="Limit for the size of a link's table.")
+        int | None, typer.Option("--max-memory", metavar="BYTES", min=1, help="Limit for the size of a link's table.")
     ] = None,
     false_positives: Annotated[
         float | None,
         typer.Option(
-            "--false-positives", metavar="SHARE", min=0, max=1, help="Limit for the share of unwanted events that pass."
+            "--max-false-positives",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Limit for the share of unwanted events that pass.",
         ),
     ] = None,
     forwarded: Annotated[
         int | None,
         typer.Option(
-            "--forwarded", metavar="N", min=1, help="Limit for the number of ranges or labels that are forwarded."
+            "--max-forwarded", metavar="N", min=1, help="Limit for the number of ranges or labels that are forwarded."
         ),
     ] = None,
     minimise: Annotated[
@@ -145,7 +145,7 @@ def tune(  # noqa: PLR0913, PLR0917
         ),
     ] = None,
     schema: SchemaFile = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the tuning here, .json.")] = None,
+    out: Annotated[Path | None, out_option("Write the tuning here, .json.")] = None,
     overwrite: Overwrite = False,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
@@ -159,8 +159,9 @@ def tune(  # noqa: PLR0913, PLR0917
 
     \b
     Example:
-      $ weft tune subscriptions.parquet events.parquet --memory 65536 --out tuning.json
+      $ weft tune events.parquet rules.parquet --max-memory 65536 -o tuning.json
     """
+    from weft.cli.table_order import in_order
     from weft.pipeline.preflight import check_files
     from weft.spark.events import readable_events
     from weft.spark.files import read_frame
@@ -169,6 +170,7 @@ def tune(  # noqa: PLR0913, PLR0917
     from weft.spark.tune import tune as choose
     from weft.tuning.budget import CostBudget
 
+    events, subscriptions = in_order(events, subscriptions, filter_column)
     chosen, declared = one_of(("mics", "dls"), model, "model"), read_schema(schema)
     limits = CostBudget(memory, false_positives, forwarded, minimise)  # type: ignore[arg-type]
     check_outputs(overwrite, out)
@@ -204,13 +206,15 @@ def tune(  # noqa: PLR0913, PLR0917
 
 
 def demand(  # noqa: PLR0913, PLR0917
-    subscriptions: SubscriptionsFile,
-    events: Annotated[
-        str | None, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also write a page, .html, or the facts, .json.")
-    ] = None,
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[EVENTS] RULES",
+            help=f"Events, if you have some, and rules with columns `id` and `filter`, or `id` and bounds: {FILES}.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path | None, out_option("Also write a page, .html, or the facts, .json.")] = None,
     overwrite: Overwrite = False,
     sample: Annotated[
         int, typer.Option("--sample", metavar="N", min=1, help="How many events are sampled to see which pass.")
@@ -226,8 +230,10 @@ def demand(  # noqa: PLR0913, PLR0917
 
     \b
     Example:
-      $ weft demand subscriptions.csv events.jsonl --out portrait.html
+      $ weft demand rules.csv
+      $ weft demand events.jsonl rules.csv -o portrait.html
     """
+    from weft.cli.table_order import in_order
     from weft.pipeline.preflight import check_files
     from weft.spark.demand_report import check_portrait
     from weft.spark.events import readable_events
@@ -235,6 +241,9 @@ def demand(  # noqa: PLR0913, PLR0917
     from weft.spark.profile import profile as portray
     from weft.spark.report import read_subscriptions
 
+    if len(tables) > 2:
+        raise typer.BadParameter(f"events and rules expected, {len(tables)} files given")
+    events, subscriptions = in_order(tables[0], tables[1], filter_column) if len(tables) > 1 else (None, tables[0])
     declared = read_schema(schema)
     check_outputs(overwrite, out)
     check_portrait(out)
@@ -260,7 +269,7 @@ def demand(  # noqa: PLR0913, PLR0917
 @wraps(demand)
 def profile(*args: Any, **options: Any) -> None:
     """Run `weft demand`, under its former name."""
-    say("weft: `weft profile` is now `weft demand`; the old name still works", stderr=True)
+    say_notes(["`weft profile` is now `weft demand`; the old name still works"])
     demand(*args, **options)
 
 

@@ -13,24 +13,43 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import count, islice
 from random import random
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 from weft.client.connection import NetworkThread, SessionDriver, Waiter, acquire, finish_all, release, wake
 from weft.client.connection_state import ConnectionStates
 from weft.client.effects import Answered, Arrived, Ended, Lost, Missed, MoveEnded, Notice, Ready, Replied, Stored
-from weft.client.events import Publishable, outgoing
+from weft.client.event_mapping import warm_up
+from weft.client.events import Publishable, Receipt, outgoing
 from weft.client.publisher import NotStored, UnconfirmedEvent
-from weft.client.session import ClientSession, ConnectionPolicy
+from weft.client.session import MOVED, ClientSession, ConnectionPolicy
 from weft.client.subscription import SubscriptionOptions
-from weft.client.subscription_handle import NAMED, MessageOf, SubscriptionHandle, refusal
-from weft.errors import BrokerError, ClientClosedError, EventError, OptionError, PublishError, WeftError
+from weft.client.subscription_handle import (
+    NAMED,
+    Label,
+    LabelledFilter,
+    MessageOf,
+    SubscriptionHandle,
+    labelled_numbers,
+    refusal,
+)
+from weft.errors import (
+    BrokerError,
+    ClientClosedError,
+    ConnectError,
+    EventError,
+    OptionError,
+    PublishError,
+    RequestError,
+    WeftError,
+)
 from weft.protocol.addresses import Address
 from weft.protocol.messages import SubNumber
 
@@ -40,39 +59,47 @@ _TEMPORARY = 60  # seconds that the broker keeps the session of a subscription w
 _FAIR = 64  # events after which other tasks get a turn
 
 
-class Receipt(Waiter):
+class Confirmation(Waiter):
     """The outcome of events that were published together. `total` is how many; None while there may be more."""
 
-    __slots__ = ("codes", "offset", "refused", "stored", "total")
+    __slots__ = ("codes", "log", "offset", "refused", "stored", "total")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, total: int | None = 1) -> None:
         super().__init__(loop)
         self.total = total
         self.stored = self.offset = 0  # how many, and where the last one is in the log
+        self.log = ""  # the id of that log, if that is known
         self.refused: dict[int, str] = {}  # the reason, by position
         self.codes: dict[int, str] = {}
+
+    @property
+    def receipt(self) -> Receipt:
+        """Where a single event is stored."""
+        return Receipt(self.log, self.offset)
 
 
 class ClientEngine:
     """One client, whatever its face. `loop` is where the application waits; None for threads that block."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a client
         self,
         policy: ConnectionPolicy,
         name: str = "",
         *,
         expires: int = 0,
+        map_events: bool = False,
         most_events: int = MOST_UNCONFIRMED,
         most_bytes: int = MOST_UNCONFIRMED_BYTES,
     ) -> None:
         self.name = name
         self.loop: asyncio.AbstractEventLoop | None = None
         self._most_events, self._most_bytes = most_events, most_bytes
-        self._policy, self._expires = policy, expires
+        self._policy, self._expires, self._map_events = policy, expires, map_events
         self._network: NetworkThread | None = None
         self._main: SessionDriver | None = None
         self._drivers: set[SessionDriver] = set()
-        self._handles: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}
+        self._handles: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}  # by the number of their queue
+        self._filters: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}  # by the numbers of their filters
         self._numbers = count(NAMED + 1)
         self._lock = threading.Lock()
         self._waiting = self._waiting_bytes = 0
@@ -93,6 +120,8 @@ class ClientEngine:
         if self._main is not None or self._error is not None:
             raise ClientClosedError("a client can connect only once; create a new one")
         self.loop = loop
+        if self._map_events:
+            warm_up()
         self._network = acquire()
         waiter = Waiter(loop)
         self._opening.append(waiter)
@@ -103,11 +132,12 @@ class ClientEngine:
     def _driver(self, name: str, expires: int | None = None) -> SessionDriver:
         assert self._network is not None
         expires = self._expires if expires is None else expires
-        session = ClientSession(name, self._policy, draw=random, expires=expires)
+        maps = self._map_events and self._main is None  # the main session publishes
+        session = ClientSession(name, self._policy, draw=random, expires=expires, map_events=maps)
         driver = SessionDriver(session, self._network, self._handle, self._ended, self._failed)
         with self._lock:
             self._drivers.add(driver)
-            self._handles[driver] = {}
+            self._handles[driver], self._filters[driver] = {}, {}
         return driver
 
     def close(self) -> Waiter:
@@ -161,11 +191,17 @@ class ClientEngine:
 
     async def name_at(self, address: Address) -> str:
         """The name of the broker at another address, to which it connects for a moment. Raises ConnectError."""
+        async with self._visit(address) as other:
+            return other.broker
+
+    @asynccontextmanager
+    async def _visit(self, address: Address) -> AsyncIterator[ClientEngine]:
+        """A client of the broker at another address, for a moment. Raises ConnectError."""
         self._open_main()
         other = ClientEngine(replace(self._policy, addresses=(address,)))
         try:
             await other.open(self.loop)
-            return other.broker
+            yield other
         finally:
             await other.close()
             other.finish()
@@ -197,25 +233,25 @@ class ClientEngine:
         finish_all([waiter], error=self._error)
         return waiter
 
-    def publish(self, event: UnconfirmedEvent, receipt: Receipt, position: int = 0, durable: bool = True) -> None:
-        """Publish an event, after all others. The receipt is finished when each of its events is stored or refused."""
+    def publish(self, event: UnconfirmedEvent, outcome: Confirmation, position: int = 0, durable: bool = True) -> None:
+        """Publish an event, after all others. Its outcome is known when each of the outcome's events is."""
         main = self._main
         if self._error is not None or main is None:
             main = self._open_main()
-        event.receipt, event.position = receipt, position
+        event.receipt, event.position = outcome, position
         with self._lock:
             self._waiting += 1
             self._waiting_bytes += len(event.attributes) + len(event.payload)
         session = main.session
         main.post(session.publisher.add if durable else session.publish_transient, (event,))
 
-    def publish_one(self, event: UnconfirmedEvent, durable: bool) -> Receipt:
+    def publish_one(self, event: UnconfirmedEvent, durable: bool) -> Confirmation:
         """Publish an event; there must be room."""
         if durable and self._is_numbered is not False:
             self._numbered(False)
-        receipt = Receipt(self.loop)
-        self.publish(event, receipt, 0, durable)
-        return receipt
+        outcome = Confirmation(self.loop)
+        self.publish(event, outcome, 0, durable)
+        return outcome
 
     async def publish_many(self, events: Iterable[Publishable], durable: bool, ttl: float | timedelta | None) -> int:
         """Publish many events, in their order; returns how many are stored."""
@@ -257,35 +293,35 @@ class ClientEngine:
         self, position: int, events: Iterable[Publishable], durable: bool, ttl: float | timedelta | None
     ) -> int:
         main, invalid = self._open_main(), None
-        receipt, first = Receipt(self.loop, None), position
+        outcome, first = Confirmation(self.loop, None), position
         try:
             for event in events:
                 if not position % _FAIR:
                     await asyncio.sleep(0)
                 while not self.has_room():
                     await self.wait_for_room()
-                self.publish(outgoing(event, None, "", ttl), receipt, position, durable)
+                self.publish(outgoing(event, None, "", ttl), outcome, position, durable)
                 position += 1
         except EventError as error:
             invalid = error.at(position)
-        main.post(self._no_more, receipt, position - first)
-        stored: int = await receipt
+        main.post(self._no_more, outcome, position - first)
+        stored: int = await outcome
         if invalid is not None:
             raise invalid
         return stored
 
-    def _no_more(self, receipt: Receipt, total: int) -> None:
-        receipt.total = total
-        self._settle({receipt: None}, [])
+    def _no_more(self, outcome: Confirmation, total: int) -> None:
+        outcome.total = total
+        self._settle({outcome: None}, [])
 
-    def _settle(self, receipts: dict[Receipt, None], events: list[UnconfirmedEvent]) -> None:
-        """Some events have their answers: finish receipts that have all of theirs, and make room."""
+    def _settle(self, outcomes: dict[Confirmation, None], events: list[UnconfirmedEvent]) -> None:
+        """Some events have their answers: finish outcomes that have all of theirs, and make room."""
         done: list[Waiter] = []
         size = 0
-        for receipt in receipts:
-            settled = receipt.stored + len(receipt.refused) == receipt.total
-            if settled and receipt.finish(receipt.stored, _refusal(receipt) if receipt.refused else None):
-                done.append(receipt)
+        for outcome in outcomes:
+            settled = outcome.stored + len(outcome.refused) == outcome.total
+            if settled and outcome.finish(outcome.stored, _refusal(outcome) if outcome.refused else None):
+                done.append(outcome)
         for event in events:
             size += len(event.attributes) + len(event.payload)
         with self._lock:
@@ -343,6 +379,20 @@ class ClientEngine:
         self._open_main().post(self._request, message_of, waiter)
         return waiter
 
+    async def request_at_home(self, message_of: MessageOf) -> Any:
+        """Make a request about a name; if another worker of the broker has that, ask that worker."""
+        try:
+            return await self.request(message_of)
+        except RequestError as error:
+            if error.code != MOVED:
+                raise
+            address = Address.parse(error.message.rpartition(" ")[2])
+        here = self._open_main().session.address
+        if here is not None and here.tls and not address.tls:
+            raise ConnectError(f"{here} redirects to {address}, which is not encrypted")
+        async with self._visit(address) as other:
+            return await other.request(message_of)
+
     @staticmethod
     def request_token() -> int:
         """A number that no other request has: the broker knows by it that one is repeated."""
@@ -355,8 +405,8 @@ class ClientEngine:
 
     # -- subscriptions ---------------------------------------------------------------------------------------
 
-    def subscribe(self, name: str, options: SubscriptionOptions) -> SubscriptionHandle:
-        """A subscription; it begins when it asks to `subscribe`."""
+    def subscribe(self, name: str, options: SubscriptionOptions, *, is_many: bool = False) -> SubscriptionHandle:
+        """A subscription, of one filter or of several; it begins when it holds them."""
         driver, number = self._open_main(), NAMED
         if not options.durable:
             number = SubNumber(next(self._numbers))
@@ -366,10 +416,23 @@ class ClientEngine:
             driver = self._driver(f"temporary-{uuid4().hex}", expires=_TEMPORARY)
         else:
             driver = self._named(name, options.expires or None)
-        handle = SubscriptionHandle(driver, number, name, options, self.loop)
+        handle = SubscriptionHandle(driver, number, name, options, self.loop, self._filters[driver], is_many)
         with self._lock:
             self._handles[driver][number] = handle
         return handle
+
+    def hold(self, handle: SubscriptionHandle, texts: Mapping[Label, str]) -> Waiter:
+        """Let a subscription have these filters and no others; finished when the broker has answered."""
+        with self._lock:
+            if not handle.is_many:
+                numbers = dict.fromkeys(texts, handle.number)
+            elif handle.own:
+                numbers = labelled_numbers(texts, handle.numbers)
+            else:
+                numbers = {label: handle.numbers.get(label) or SubNumber(next(self._numbers)) for label in texts}
+            handle.numbers = numbers
+        some = enumerate(texts.items())
+        return handle.hold({numbers[label]: LabelledFilter(at, label, text) for at, (label, text) in some})
 
     def _named(self, name: str, expires: int | None) -> SessionDriver:
         """The driver of a session of this name. Raises OptionError if the client uses the name."""
@@ -387,7 +450,7 @@ class ClientEngine:
     # -- in the network thread -------------------------------------------------------------------------------
 
     def _handle(self, driver: SessionDriver, notices: list[Notice]) -> None:
-        receipts: dict[Receipt, None] = {}
+        outcomes: dict[Confirmation, None] = {}
         settled: list[UnconfirmedEvent] = []
         handles = self._handles.get(driver, {})
         for notice in notices:
@@ -397,10 +460,10 @@ class ClientEngine:
                 if handle is not None:
                     handle.inbox.put(notice.messages)  # type: ignore[union-attr]
             elif kind is Stored:
-                _confirm(notice.events, receipts)  # type: ignore[union-attr]
+                _confirm(notice.events, outcomes, self.log_id)  # type: ignore[union-attr]
                 settled += notice.events  # type: ignore[union-attr]
             elif isinstance(notice, NotStored):
-                self._refuse(notice, receipts)
+                self._refuse(notice, outcomes)
                 settled += notice.events
             elif isinstance(notice, Ready):
                 if driver is self._main:
@@ -418,13 +481,13 @@ class ClientEngine:
             elif isinstance(notice, Replied):
                 self._replied(notice, handles)
             elif isinstance(notice, (Answered, Ended, Missed)):
-                handle = handles.get(notice.number)
+                handle = (handles if kind is Missed else self._filters.get(driver, {})).get(notice.number)
                 if handle is not None:
                     handle.handle(notice)
                     if handle.is_over:
                         self._drop(driver, handle)
-        if receipts:
-            self._settle(receipts, settled)
+        if outcomes:
+            self._settle(outcomes, settled)
 
     def _replied(self, notice: Replied, handles: dict[SubNumber, SubscriptionHandle]) -> None:
         waiter = notice.request.waiter
@@ -434,13 +497,13 @@ class ClientEngine:
             handles[notice.request.number].replied(waiter)
         finish_all([waiter], notice.answer, refusal(notice.code, notice.reason))
 
-    def _refuse(self, notice: NotStored, receipts: dict[Receipt, None]) -> None:
+    def _refuse(self, notice: NotStored, outcomes: dict[Confirmation, None]) -> None:
         for event in notice.events:
-            receipt = event.receipt
-            assert isinstance(receipt, Receipt)
-            receipt.refused[event.position] = notice.reason
-            receipt.codes[event.position] = notice.code
-            receipts[receipt] = None
+            outcome = event.receipt
+            assert isinstance(outcome, Confirmation)
+            outcome.refused[event.position] = notice.reason
+            outcome.codes[event.position] = notice.code
+            outcomes[outcome] = None
 
     def _drop(self, driver: SessionDriver, handle: SubscriptionHandle) -> None:
         with self._lock:
@@ -452,7 +515,7 @@ class ClientEngine:
         """A session is over. This may be called again, for what was asked too late."""
         with self._lock:
             self._drivers.discard(driver)
-            handles = self._handles.pop(driver, {})
+            handles, _ = self._handles.pop(driver, {}), self._filters.pop(driver, None)
             main = driver is self._main
             if main:
                 self._error = self._error or error
@@ -475,8 +538,8 @@ class ClientEngine:
 
     def _abandon(self, driver: SessionDriver, error: WeftError) -> None:
         """Finish everything that waits for the main session."""
-        receipts = cast("list[Receipt]", [event.receipt for event in driver.session.abandon()])
-        finish_all(receipts, error=BrokerError(f"it is unknown whether the event is stored: {error}"))
+        outcomes = cast("list[Confirmation]", [event.receipt for event in driver.session.abandon()])
+        finish_all(outcomes, error=BrokerError(f"it is unknown whether the event is stored: {error}"))
         waiting, self._asked, self._room = [*self._asked, *self._room, *self._opening], {}, []
         finish_all(waiting, error=error)
 
@@ -486,18 +549,19 @@ def _is_shared(handles: dict[SubNumber, SubscriptionHandle]) -> bool:
     return any(each.options.share for each in handles.values())
 
 
-def _confirm(events: Sequence[UnconfirmedEvent], receipts: dict[Receipt, None]) -> None:
-    last: Receipt | None = None
+def _confirm(events: Sequence[UnconfirmedEvent], outcomes: dict[Confirmation, None], log: str) -> None:
+    last: Confirmation | None = None
     for event in events:
-        receipt: Receipt = event.receipt  # type: ignore[assignment]
-        receipt.stored += 1
-        receipt.offset = event.offset
-        if receipt is not last:
-            receipts[receipt] = None
-            last = receipt
+        outcome: Confirmation = event.receipt  # type: ignore[assignment]
+        outcome.stored += 1
+        if event.offset:
+            outcome.log, outcome.offset = log, event.offset
+        if outcome is not last:
+            outcomes[outcome] = None
+            last = outcome
 
 
-def _refusal(receipt: Receipt) -> PublishError:
-    first = min(receipt.refused)
-    position = None if receipt.total == 1 else first  # one event needs no "event 0" in the sentence
-    return PublishError(receipt.refused[first], receipt.codes[first], position, receipt.refused)
+def _refusal(outcome: Confirmation) -> PublishError:
+    first = min(outcome.refused)
+    position = None if outcome.total == 1 else first  # one event needs no "event 0" in the sentence
+    return PublishError(outcome.refused[first], outcome.codes[first], position, outcome.refused)

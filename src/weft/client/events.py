@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,10 +31,35 @@ if TYPE_CHECKING:
 
 _encode = msgspec.msgpack.Encoder().encode
 
+_position = attrgetter("position")
+
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 _REASON = 1_000  # characters of a reason, as many as the broker keeps
 
 Publishable = Event | Mapping[str, Any] | UnconfirmedEvent  # the last one is what `outgoing` returns
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a published event is stored: the id of the broker's log, and the event's offset in it.
+
+    Both are empty if the event is not durable, or if its place is not known: the confirmation was lost with a
+    connection, or the broker is older than version 6 of the protocol.
+
+    >>> receipt = Receipt("9f2c", 17)
+    >>> print(receipt)
+    stored at offset 17 of log 9f2c
+    >>> print(Receipt("", 0))
+    its place in the log is not known
+    """
+
+    log: str
+    offset: int
+
+    def __str__(self) -> str:
+        if not self.offset:
+            return "its place in the log is not known"
+        return f"stored at offset {self.offset} of log {self.log}"
 
 
 def outgoing(
@@ -157,6 +184,18 @@ class _Received(Mapping[str, AttributeValue | None]):
         return self._message.offset % LOG_SPAN
 
     @property
+    def matched(self) -> tuple[str | int, ...]:
+        """Which filters of its subscription it matches: their names, or positions, as given to `subscribe_many`.
+
+        For a subscription of one filter, its name, or its text if it has no name. A filter that an earlier client
+        has subscribed to, and this one has not, is not among them. Cost: O(filters that it matches).
+        """
+        filters = self._inbox.filters
+        found = [filters[number] for number in self._message.numbers if number in filters]
+        found.sort(key=_position)
+        return tuple([each.label for each in found])
+
+    @property
     def attempt(self) -> int:
         """How often it was delivered, including this time, as far as the broker knows. Cost: O(1)."""
         return self._message.attempt
@@ -244,7 +283,7 @@ class SyncReceivedEvent(_Received):
 
     >>> from weft.testing import broker
     >>> with broker() as local, local.connect_sync() as client, client.subscribe("x > 0", name="alerts") as alerts:
-    ...     client.publish({"x": 1}, payload=[1, 2])
+    ...     _ = client.publish({"x": 1}, payload=[1, 2])
     ...     event = next(alerts)
     ...     event.ack()
     >>> event.attributes, event.json(), event.datacontenttype

@@ -19,7 +19,7 @@ class HistoricEvent:
 
     >>> from weft.testing import broker
     >>> with broker() as local, local.connect_sync() as client:
-    ...     client.publish({"magnitude": 6.1}, payload="felt")
+    ...     _ = client.publish({"magnitude": 6.1}, payload="felt")
     ...     [(event.offset, event["magnitude"], event.payload) for event in client.history()]
     [(1, 6.1, b'felt')]
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from inspect import signature
@@ -19,10 +19,12 @@ from weft.client.connection import Reply, Waiter, run
 from weft.client.connection_state import ConnectionState
 from weft.client.dead_letters import DeadLetterQueue
 from weft.client.engine import ClientEngine
-from weft.client.events import Publishable, SyncReceivedEvent, outgoing
+from weft.client.events import Publishable, Receipt, SyncReceivedEvent, outgoing
 from weft.client.history import HistoricEvent, HistoryPages
 from weft.client.options import check_name, connection_policy, filter_text, seconds
 from weft.client.questions import SearchPage, SearchPages, rows_of
+from weft.client.subscription_handle import Label
+from weft.client.subscription_set import ManyFilters, SubscriptionSet
 from weft.errors import ClientClosedError
 from weft.language.any_filter import AnyFilter
 from weft.model.rate import Rate
@@ -106,10 +108,11 @@ def connect_sync(  # noqa: PLR0913 - the options of a client
     heartbeat: float = 10.0,
     retry_for: float | None = None,
     expires: float | timedelta | None = None,
+    map_events: bool = False,
 ) -> SyncClient:
     """Its calls block."""
     policy = connection_policy(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
-    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires)))
+    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires), map_events=map_events))
 
 
 class SyncClient(_Blocking[Client]):
@@ -117,7 +120,7 @@ class SyncClient(_Blocking[Client]):
 
     >>> from weft.testing import broker
     >>> with broker() as local, local.connect_sync() as client, client.subscribe("magnitude >= 5") as alerts:
-    ...     client.publish({"magnitude": 6.1, "place": "Chile"})
+    ...     _ = client.publish({"magnitude": 6.1, "place": "Chile"})
     ...     next(alerts)["place"]
     'Chile'
     """
@@ -148,6 +151,35 @@ class SyncClient(_Blocking[Client]):
         return self._engine.address
 
     @property
+    def log_id(self) -> str:
+        """The identity of the broker's log, to which offsets belong; empty before the first connection. Cost: O(1).
+
+        >>> connect_sync("weft://localhost").log_id  # not connected yet
+        ''
+        """
+        return self._engine.log_id
+
+    @property
+    def connections(self) -> int:
+        """How often the client has been connected. An event that no name keeps may be missed between two connections.
+
+        Cost: O(1).
+
+        >>> connect_sync("weft://localhost").connections
+        0
+        """
+        return self._engine.connections
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has ended: it was closed, or the broker does not accept it any more. Cost: O(1).
+
+        >>> connect_sync("weft://localhost").is_over
+        False
+        """
+        return self._engine.is_over
+
+    @property
     def connected(self) -> bool:
         """Whether the client is connected to its broker now. Cost: O(1).
 
@@ -176,15 +208,17 @@ class SyncClient(_Blocking[Client]):
         durable: bool = True,
         ttl: float | timedelta | None = None,
         timeout: float | None = None,
-    ) -> None:
-        """It returns nothing. Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
+    ) -> Receipt:
+        """Raises TimeoutError if it is not confirmed in time: it may be stored all the same."""
         sent = outgoing(event, payload, datacontenttype, ttl)
         try:
             while not self._engine.has_room():
                 self._engine.wait_for_room().wait(timeout)
-            self._engine.publish_one(sent, durable).wait(timeout)
+            outcome = self._engine.publish_one(sent, durable)
+            outcome.wait(timeout)
         except TimeoutError:
             raise TimeoutError(self._engine.late("the broker has not confirmed the event", timeout)) from None
+        return outcome.receipt
 
     publish_many = _blocking(Client.publish_many)
     publish_epoch = _blocking(Client.publish_epoch)
@@ -192,7 +226,7 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.advertise)
     def advertise(self, filter: AnyFilter, *, timeout: float | None = None) -> None:
         """Raises TimeoutError if that takes longer: the broker may have it all the same."""
-        run(self._twin.advertise(filter), timeout)
+        self._within(timeout, "the advertisement was not complete", self._twin.advertise(filter))
 
     unadvertise = _blocking(Client.unadvertise)
     publish_profile = _blocking(Client.publish_profile)
@@ -218,15 +252,30 @@ class SyncClient(_Blocking[Client]):
         twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **some)
         return SyncSubscription(twin)
 
+    @_documented(Client.subscribe_many)
+    def subscribe_many(  # noqa: PLR0913 - the options of a subscription
+        self,
+        filters: ManyFilters,
+        *,
+        name: str = "",
+        ordered: bool = True,
+        lag: int = 0,
+        expires: float | timedelta | None = None,
+        rate: str | Rate | None = None,
+    ) -> SyncSubscriptionSet:
+        """The broker has accepted all of them when this returns."""
+        some: dict[str, Any] = {"name": name, "ordered": ordered, "lag": lag, "expires": expires, "rate": rate}
+        return SyncSubscriptionSet(self._twin.subscribe_many(filters, **some))
+
     @_documented(Client.explain)
     def explain(self, event: Publishable, *, timeout: float | None = None) -> Explanation:
         """Raises TimeoutError if the answer does not arrive in time."""
-        return run(self._twin.explain(event), timeout)
+        return self._within(timeout, "the broker has not answered", self._twin.explain(event))
 
     @_documented(Client.status)
     def status(self, *, queues: int = 20, timeout: float | None = None) -> BrokerStatus:
         """Raises TimeoutError if the answer does not arrive in time."""
-        return run(self._twin.status(queues=queues), timeout)
+        return self._within(timeout, "the broker has not answered", self._twin.status(queues=queues))
 
     read_history = _blocking(Client.read_history)
 
@@ -265,6 +314,12 @@ class SyncClient(_Blocking[Client]):
     def order(self, node: int | None = None, *, broker: str = "") -> Iterator[OrderNode]:
         """It blocks once for a page."""
         return self._listed(AskOrder(node), broker)
+
+    def _within(self, timeout: float | None, what: str, coroutine: Coroutine[Any, Any, Reply]) -> Reply:
+        try:
+            return run(coroutine, timeout)
+        except TimeoutError:
+            raise TimeoutError(self._engine.late(what, timeout)) from None
 
     def _listed(self, question: AnyQuestion, broker: str) -> Iterator[Any]:
         page = b""
@@ -358,7 +413,7 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
 
         >>> from weft.testing import broker
         >>> with broker() as local, local.connect_sync() as client, client.subscribe("magnitude >= 5") as alerts:
-        ...     client.publish({"magnitude": 6.1})
+        ...     _ = client.publish({"magnitude": 6.1})
         ...     alerts.receive(timeout=10)["magnitude"]
         6.1
         """
@@ -389,10 +444,36 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
     @_documented(Subscription.complete)
     def complete(self, timeout: float | None = None) -> None:
         """Raises TimeoutError if that takes longer."""
-        run(self._twin.complete(), timeout)
+        try:
+            run(self._twin.complete(), timeout)
+        except TimeoutError:
+            raise TimeoutError(self._twin._engine.late("the subscription was not complete", timeout)) from None
 
     @property
     @_documented(Subscription.dead_letters)
     def dead_letters(self) -> SyncDeadLetterQueue:
         """Calls about them block."""
         return SyncDeadLetterQueue(self._twin.dead_letters)
+
+
+@_documented(SubscriptionSet)
+class SyncSubscriptionSet(SyncSubscription):
+    """Its calls block."""
+
+    _twin: SubscriptionSet
+
+    def __init__(self, twin: SubscriptionSet) -> None:
+        super().__init__(twin)
+
+    def __repr__(self) -> str:
+        return f"<weft.SyncSubscriptionSet{self._twin._shown}>"
+
+    @property
+    def filters(self) -> Mapping[Label, str]:
+        """The filters, by their names, or by their positions if they were given as a list. Cost: O(1)."""
+        return self._twin.filters
+
+    @_documented(SubscriptionSet.replace)
+    def replace(self, filters: ManyFilters, *, rate: str | Rate | None = None) -> None:  # type: ignore[override]
+        """It blocks until the broker has answered."""
+        run(self._twin.replace(filters, rate=rate))

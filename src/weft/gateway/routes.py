@@ -78,7 +78,8 @@ async def publish(call: GatewayCall) -> WholeAnswer:
     try:
         offset = 0
         if len(events) == 1:
-            offset = await within(call.client.client.publish(events[0], durable=durable == "true"))
+            receipt = await within(call.client.client.publish(events[0], durable=durable == "true"))
+            offset = receipt.offset
         elif events:
             await within(call.client.client.publish_many(events, durable=durable == "true"))
     except PublishError as error:

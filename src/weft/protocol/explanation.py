@@ -24,10 +24,10 @@ class LinkChoice(msgspec.Struct, frozen=True):
     """What a broker does about one neighbour."""
 
     peer: str
-    role: str  # what the neighbour is to the broker: peer, master or slave
+    role: str  # what the neighbour is to the broker: peer, parent or child
     state: str  # warm; cold: its interest is not known yet; down: there is no connection
     sent: bool  # or kept for it, while it is not warm
-    why: str  # wanted, unwanted, master, flooding, hashed, cold
+    why: str  # wanted, unwanted, master (that is: a parent), flooding, hashed, cold
     items: tuple[str, ...] = ()  # some of its items that match
     heard: int = 0  # how many items it has sent
 
@@ -37,7 +37,7 @@ class LinkChoice(msgspec.Struct, frozen=True):
         reasons = {
             "wanted": f"it wants {' and '.join(self.items)}",
             "unwanted": f"none of the {self.heard:,} items that it told matches" if self.heard else "it told nothing",
-            "master": "a master gets every event",
+            "master": "a parent gets every event",
             "flooding": "events are flooded",
             "hashed": f"none of its {self.heard:,} items matches, but the filter that is used instead of them does",
         }

@@ -12,7 +12,7 @@ reach unprotected is refused unless the settings ask for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ class LinkConfig:
     """`[links.NAME]`: a neighbouring broker of this name. One of the two has the other's address, and dials."""
 
     address: str = ""  # where to dial; empty to be dialled
-    role: Literal["peer", "master", "slave"] = "peer"  # what the neighbour is to this broker
+    role: Literal["peer", "parent", "child", "master", "slave"] = "peer"  # what the neighbour is to this broker
     token: Path | None = None  # a file with the token that the neighbour is shown
 
     def __post_init__(self) -> None:
@@ -182,6 +182,7 @@ class BrokerConfig:
     predicates: tuple[str, ...] = ()  # Python modules that have predicates for filters; neighbours have the same
     taxonomy: tuple[Path, ...] = ()  # files with the hierarchy of is_a
     tuning: Path | None = None  # a file of `weft tune` with the parameters of the model
+    retune_every: Duration = 0  # between two re-tunings of label sets by evidence; 0 is none
     load: Path | None = None  # a folder of `weft aggregate`: the subscriptions that a new broker begins with
     advertised: bool = False  # publishers advertise
     workers: int = 1  # processes
@@ -231,6 +232,13 @@ class BrokerConfig:
                 raise OptionError(f"{where} would send everything in plain text: set tls.certificate, or plain_text")
             if not self.auth.is_on and not self.auth.anonymous:
                 raise OptionError(f"{where} would let everybody in: set auth.keys, or set auth.anonymous")
+        if self.retune_every:
+            if self.model.name != "dls":
+                raise OptionError(f"retune_every is for label sets: set model.name to dls, not {self.model.name}")
+            if self.schema is None:
+                raise OptionError("retune_every needs a schema with bounds of attributes: set schema")
+            if self.retune_every < 1_000_000:
+                raise OptionError("retune_every is too short; give at least 1 s")
         if self.gateway.listen and self.workers > 1:
             raise OptionError("gateway.listen needs a broker with one worker: run `weft gateway` beside several")
         if len(self.name) > _NAME or any(not (c.isalnum() or c in "-_.") for c in self.name):
@@ -266,6 +274,7 @@ RENAMED = {  # settings that had another name; the old one is accepted, with a n
     "connections.most": "connections.max",
     "connections.patience": "connections.drain_timeout",
 }
+RENAMED_ROLES: Mapping[str, Literal["parent", "child"]] = {"master": "parent", "slave": "child"}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}
 
 
@@ -273,4 +282,10 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)
+    loaded = load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)
+    links, notes = dict(loaded.config.links), list(loaded.notes)
+    for name, link in links.items():
+        if (role := RENAMED_ROLES.get(link.role)) is not None:
+            links[name] = replace(link, role=role)
+            notes.append(f"links.{name}.role: {link.role} is now called {role}")
+    return loaded._replace(config=replace(loaded.config, links=links), notes=tuple(notes))

@@ -10,7 +10,6 @@ import re
 import secrets
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,6 +28,7 @@ from weft.model.schema import Schema
 from weft.protocol.addresses import Address
 from weft.routing.options import ModelOptions
 from weft.routing.table import Role
+from weft.server import children
 from weft.server.committer import Trimmer
 from weft.server.config import BrokerConfig, http_place
 from weft.server.connection import Dialler
@@ -43,9 +43,6 @@ from weft.server.workers import WorkerPlace, check_count, home_of, run_pool
 if TYPE_CHECKING:
     from weft.server.ring_config import RingConfig
 
-_GATEWAY = "from weft.console.process import run_child; run_child()"  # a process of its own: not imported here
-_AGAIN, _LONGEST = 0.5, 30.0  # seconds after which it is started again; twice as long after each failed start
-_PATIENCE = 5.0  # seconds that it has to stop
 _SWITCH = 0.0001  # seconds after which the committing thread may run; Python's default is 5 ms
 
 
@@ -113,7 +110,7 @@ async def start(
                     dialling = Dialler(node, peer, Address.parse(link.address), secured).run()
                     tasks.append(asyncio.create_task(dialling, name=f"weft-link-{peer}"))
             _balance(node, config)
-            await around.enter_async_context(_http(node, config, lines))
+            await around.enter_async_context(_beside(node, config, lines))
             try:
                 yield node
             finally:
@@ -127,14 +124,16 @@ async def start(
 
 
 @asynccontextmanager
-async def _http(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> AsyncIterator[None]:
-    """The doors for HTTP that the settings ask for."""
-    async with contextlib.AsyncExitStack() as doors:
+async def _beside(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> AsyncIterator[None]:
+    """What the settings want beside the broker: HTTP, the gateway, re-tuning."""
+    async with contextlib.AsyncExitStack() as around:
         if config.http:
-            host, port = await doors.enter_async_context(http_server(node, *http_place(config.http)))
+            host, port = await around.enter_async_context(http_server(node, *http_place(config.http)))
             lines.info("http", address=f"http://{host}:{port}")
         if config.gateway.listen:
-            await doors.enter_async_context(_gateway(node, config, lines))
+            await around.enter_async_context(children.gateway(node, config, lines))
+        if config.retune_every:
+            await around.enter_async_context(children.retuning(node, config, lines))
         yield
 
 
@@ -305,51 +304,3 @@ def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
     data = None if config.memory else config.data
     predicates = filter_predicates(config.predicates, config.taxonomy)
     serve(alone, around=lambda node: RingService(node, replace(ring, data=data, predicates=predicates)))
-
-
-# -- the HTTP gateway beside a broker ------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def _gateway(node: BrokerNode, config: BrokerConfig, lines: LogLines) -> AsyncIterator[None]:
-    """Keep an HTTP gateway running until the block ends: a client over a Unix socket in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        address = await node.listen(Address("weft+unix", "", 0, f"{folder}/broker"))
-        given = pickle.dumps((config, str(address)))
-        keeping = asyncio.create_task(_keep_gateway(given, lines), name="weft-gateway")
-        try:
-            yield
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
-
-
-async def _keep_gateway(given: bytes, lines: LogLines) -> None:
-    failures = 0
-    while True:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _GATEWAY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(given)  # and not closed: a gateway whose broker is gone ends
-            ready = await process.stdout.readline() == b"ready\n"
-            code = await process.wait()
-        finally:
-            await _stop_gateway(process)
-        lines.error("gateway ended", code=code)
-        failures = 0 if ready else failures + 1
-        await asyncio.sleep(min(_AGAIN * 2**failures, _LONGEST))
-
-
-async def _stop_gateway(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()

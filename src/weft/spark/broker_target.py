@@ -2,7 +2,8 @@
 the same query, partition and micro-batch, are stored once.
 
 The name of the client is that of the query and the partition; the epoch is the micro-batch, and the position the row.
-A connection that is lost fails the task: Spark runs it again.
+A broker that is away, while it restarts for example, is waited for as long as `patience` says. Then the task or the
+micro-batch fails, and can be run again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class BrokerTarget:
     token: str = ""
     token_file: str = ""
     authority: str = ""  # a file of certificates
-    patience: float = 30.0
+    patience: float = 30.0  # seconds that the broker may be silent, or away
 
     @contextmanager
     def connect(self, name: str = "", *, retry_for: float = 0.0) -> Iterator[SyncClient]:
@@ -73,9 +74,9 @@ class BrokerTarget:
     def publish(self, partition: int, batch: int, events: Iterable[UnconfirmedEvent]) -> int:
         """Publish the events of one partition of a micro-batch; returns how many are new to the broker.
 
-        Raises EventError if the broker refuses an event, and BrokerError if the connection ends.
+        Raises EventError if the broker refuses an event, and BrokerError if the broker stays away.
         """
-        with self.connect(f"{self.name}-{partition}") as client:
+        with self.connect(f"{self.name}-{partition}", retry_for=self.patience) as client:
             try:
                 return client.publish_epoch(batch + 1, events)
             except PublishError as error:

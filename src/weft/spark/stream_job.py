@@ -59,7 +59,7 @@ class StreamJob:
 
     def __post_init__(self) -> None:
         if self.subscriptions is None and self.commands is None:
-            raise PipelineError("a stream needs subscriptions: name a file with --subscriptions, or --commands")
+            raise PipelineError("a stream needs rules: name a file after the events, or a folder with --commands")
 
 
 @dataclass(frozen=True, slots=True)

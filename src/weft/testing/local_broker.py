@@ -40,7 +40,7 @@ def broker(
 
     >>> with broker() as local, local.connect_sync() as client:
     ...     alerts = client.subscribe("magnitude >= 5")
-    ...     client.publish({"magnitude": 6.1, "place": "Chile"})
+    ...     _ = client.publish({"magnitude": 6.1, "place": "Chile"})
     ...     next(alerts)["place"]
     'Chile'
     """

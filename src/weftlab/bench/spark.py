@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weft.errors import PipelineError
 from weft.spark import match, prepare, session
 from weft.workloads import WORKLOADS
 from weftlab.bench import spark_scale
@@ -353,8 +354,9 @@ def _command(*arguments: str) -> _Run:
         child.returncode = os.waitstatus_to_exitcode(status)
         seconds = perf_counter() - start
         said.seek(0)
-        facts = json.loads(said.read())
-    assert not child.returncode, facts
+        facts: dict[str, Any] = json.loads(said.read())
+    if child.returncode:
+        raise PipelineError(facts["error"]["message"])
     return _Run(facts, seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
 
 

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.cli.shell import Overwrite, check_outputs, console, say, say_notes
+from weft.cli.shell import (
+    AsJson,
+    Overwrite,
+    check_outputs,
+    console,
+    emit,
+    out_option,
+    progress_console,
+    say,
+    say_aside,
+    say_notes,
+)
 
 
 def bench(  # noqa: PLR0913, PLR0917 - a command has its options
@@ -20,9 +31,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")
-    ] = None,
+    out: Annotated[Path | None, out_option("Also write the figures to this file, .json.")] = None,
     size: Annotated[
         int | None,
         typer.Option(
@@ -40,6 +49,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option("--soak", metavar="SECONDS", min=1, help="For broker: only a load of this length; what grows?"),
     ] = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure Weft against its goals, and against other tools in the same run.
 
@@ -53,6 +63,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft bench broker --soak 600
     """
     from weftlab.bench import BENCHES, OPTIONS
+    from weftlab.bench.report import as_json as facts_of
     from weftlab.bench.report import show, write
 
     if name not in BENCHES:
@@ -67,25 +78,29 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     taken = OPTIONS.get(name, frozenset())
     if options.keys() - taken:
         raise typer.BadParameter(f"the bench {name!r} has no option --{min(options.keys() - taken)}")
-    check_outputs(overwrite, json_file)
+    check_outputs(overwrite, out)
     notes: list[str] = []
     if "note" in taken:
         options["note"] = notes.append
-    screen = console(stderr=True)
+    screen = progress_console()
     with screen.status("") as status:
 
         def progress(what: str) -> None:
             if screen.is_terminal:
                 status.update(f"measuring {what}")
             else:
-                say(f"measuring {what}", stderr=True)
+                say_aside(f"measuring {what}")
 
         results = BENCHES[name]()(quick, progress, **options)
     say_notes(notes)
+    if out is not None:
+        write(out, name, results)
+    if as_json:
+        emit(facts_of(name, results))
+        return
     show(name, results, console())
-    if json_file is not None:
-        write(json_file, name, results)
-        say(f"written: {json_file}")
+    if out is not None:
+        say(f"written: {out}")
 
 
 def _workloads(names: str) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, Overwrite, check_outputs, console, emit, say
+from weftlab.commands.sim_options import FirstSeed, Seeds, plot_option, record_option
 
 if TYPE_CHECKING:
     from weftlab.faults.campaign import Campaign, Setting
@@ -18,8 +19,8 @@ _SHOWN = 20  # failing seeds that are listed
 
 
 def faults(  # noqa: PLR0913, PLR0917 - one option each
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The first seed, or the only one.")] = 1,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="How many seeds to run.")] = 1,
+    seed: FirstSeed = 1,
+    seeds: Seeds = 1,
     steps: Annotated[
         int | None,
         typer.Option("--steps", metavar="N", min=1, help="Steps of each run: 100 for one broker, 60 for a network."),
@@ -62,12 +63,10 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace of a single seed to a file.")
     ] = None,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Draw what brokers told each other, for a single seed.")
-    ] = None,
+    svg: Annotated[Path | None, plot_option("Draw what brokers told each other, for a single seed.")] = None,
     record: Annotated[
         Path | None,
-        typer.Option("--record", metavar="FILE", help="Record the run of a single seed (.weftrun), for the console."),
+        record_option("a single seed"),
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink/--no-shrink", help="Look for a shorter run that fails in the same seed.")
@@ -87,7 +86,7 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     \b
     Example:
       $ weft sim faults --seed 7
-      $ weft sim faults --brokers 5 --model covering --seed 7 --svg told.svg
+      $ weft sim faults --brokers 5 --model covering --seed 7 --plot told.svg
       $ weft sim faults --network --seed 1 --seeds 1000
       $ weft sim faults --moves --seed 1 --seeds 1000
       $ weft sim faults --profiles --seed 1 --seeds 1000
@@ -107,7 +106,7 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
             or adverts is not None
             or svg is not None
         ):
-            raise typer.BadParameter("a ring has no tree of brokers; leave out the options of a network and --svg")
+            raise typer.BadParameter("a ring has no tree of brokers; leave out the options of a network and --plot")
         if _ring(seed, seeds, steps or 60, mode, trace, record, as_json):
             raise typer.Exit(1)
         return

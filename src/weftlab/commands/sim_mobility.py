@@ -11,6 +11,7 @@ import typer
 
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, Overwrite, check_outputs, console, emit, say
+from weftlab.commands.sim_options import FirstSeed, Seeds, plot_option, record_option
 
 if TYPE_CHECKING:
     from weftlab.mobility.campaign import NetworkSettings, ProtocolRow
@@ -70,8 +71,8 @@ def mobility(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     types: Annotated[
         int, typer.Option("--types", metavar="K", min=1, help="Types of events, each with a rendezvous point.")
     ] = 1,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The first seed, or the only one.")] = 1,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="How many networks and scripts.")] = 1,
+    seed: FirstSeed = 1,
+    seeds: Seeds = 1,
     script: Annotated[
         Path | None, typer.Option("--script", metavar="FILE", help="Replay this script instead of generating one.")
     ] = None,
@@ -86,12 +87,10 @@ def mobility(  # noqa: PLR0913, PLR0917 - a simulation has many sides
             help="Also check the thesis's claims of 5.10, 5.11, 5.12, 5.13, 5.14 or table-5.4, or all.",
         ),
     ] = "",
-    plots: Annotated[
-        Path | None, typer.Option("--plots", metavar="FOLDER", help="Also draw charts, as SVG files in this folder.")
-    ] = None,
+    plots: Annotated[Path | None, plot_option("Also draw charts, as SVG files in this folder.")] = None,
     record: Annotated[
         Path | None,
-        typer.Option("--record", metavar="FILE", help="Record the run of one protocol and one seed (.weftrun)."),
+        record_option("one protocol and one seed"),
     ] = None,
     details: Annotated[
         bool, typer.Option("--details", help="Also show hops by phase and kind, and what events cost.")

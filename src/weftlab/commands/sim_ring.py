@@ -9,6 +9,7 @@ import typer
 
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, Overwrite, check_outputs, console, emit, say
+from weftlab.commands.sim_options import FirstSeed, Seeds, plot_option, record_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,17 +51,15 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     claims: Annotated[
         str, typer.Option("--claims", metavar="4,5", help="Also check the claims of these figures (4 to 9), or all.")
     ] = "",
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="How many runs of each design.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The first seed.")] = 1,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart, an .svg file.")
-    ] = None,
+    seeds: Seeds = 1,
+    seed: FirstSeed = 1,
+    plot: Annotated[Path | None, plot_option("Also draw a chart, an .svg file.")] = None,
     designs: Annotated[
         str, typer.Option("--designs", metavar="A,B", help="The designs to compare. Default: all of them.")
     ] = "",
     record: Annotated[
         Path | None,
-        typer.Option("--record", metavar="FILE", help="Record the run of one design and one seed (.weftrun)."),
+        record_option("one design and one seed"),
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

@@ -24,6 +24,7 @@ from weft.client.subscription import SubscriptionOptions, SubscriptionRequest, S
 from weft.language.text import parse
 from weft.log.base import State
 from weft.log.memory import MemoryLog
+from weft.model.schema import Schema
 from weft.model.value import to_micros
 from weft.protocol.messages import Deliver, ProfilePublished, PublishProfile, SubNumber, WithdrawProfile, read_head
 from weft.routing.table import About, Link
@@ -131,12 +132,14 @@ class ProfileClient(MovingClient):
         self.requested: dict[str, PublishProfile | WithdrawProfile] = {}  # and not answered
         self.withdrawn: set[tuple[str, int]] = set()  # ids and versions whose end was requested
         self.wanted: dict[SubNumber, tuple[str, str]] = {}  # filters and meetings
+        self.filters: dict[SubNumber, list[str]] = {}  # all that it has asked for since the subscription began
         self.asking: set[SubNumber] = set()
         self.has: dict[SubNumber, dict[tuple[str, str], int]] = {}  # versions that a subscription is shown
         self.highest: dict[tuple[SubNumber, str, str], int] = {}  # versions that it was ever shown
         self.ended: dict[tuple[SubNumber, str, str], tuple[int, str]] = {}
         self.offsets: set[int] = set()
         self.everyone: dict[str, ProfileClient] = {}
+        self.schema: Schema | None = None
         self.tokens = count(1)
         self.pending: dict[SubNumber, tuple[str, str]] = {}  # filters and meetings that were asked for last
         super().__post_init__()
@@ -199,11 +202,12 @@ class ProfileClient(MovingClient):
         self.asking.add(number)
         if number in self.wanted:
             meeting = self.wanted[number][1]
+            self.filters[number].append(filter)
             self.process.session.ask(number, SubscriptionRequest("replace", filter, (filter, meeting)))
             self.process.connection.flush()
         else:
             self.has[number] = {}
-            self.wanted[number] = filter, meeting
+            self.wanted[number], self.filters[number] = (filter, meeting), [filter]
             self.highest = {each: version for each, version in self.highest.items() if each[0] != number}
             self.own.query(number, filter, meeting)
         self.pending[number] = filter, meeting
@@ -237,7 +241,7 @@ class ProfileClient(MovingClient):
         known, highest = has.get(identity), self.highest.get((number, *identity), 0)
         if notice.change == "ended":
             require(known == notice.version, f"{what} in version {notice.version}, but was shown {known}")
-            self._check_end(what, notice)
+            self._check_end(what, number, notice)
             del has[identity]
             self.ended[number, *identity] = notice.version, notice.reason
             return
@@ -248,18 +252,28 @@ class ProfileClient(MovingClient):
         self.highest[number, *identity] = max(highest, notice.version)
         has[identity] = notice.version
 
-    def _check_end(self, what: str, notice: ProfileNotice) -> None:
-        """No profile ends that lives."""
+    def _check_end(self, what: str, number: SubNumber, notice: ProfileNotice) -> None:
+        """No profile ends that lives, and the reason is true."""
         publisher = self.everyone[notice.source]
         lives = publisher.published.get(notice.id)
+        asked = (notice.id, notice.version) in publisher.withdrawn
+        replaced = lives is None or lives.version != notice.version or notice.id in publisher.requested
+        gone = lives is not None and lives.expires <= publisher.broker.latest
         if notice.reason == "expired":
             until = to_micros(notice.expires)
             require(until <= self.broker.latest, f"{what}, but has not expired")
         elif notice.reason == "withdrawn":
-            asked = (notice.id, notice.version) in publisher.withdrawn
-            replaced = lives is None or lives.version != notice.version or notice.id in publisher.requested
-            gone = lives is not None and lives.expires <= publisher.broker.latest
             require(asked or replaced or gone, f"{what}, but nobody has withdrawn it")
+        else:
+            filters = self.filters.get(number, [])
+            require(len(set(filters)) > 1, f"{what} with the reason {notice.reason!r}, but its filter is the same")
+            region = publisher.regions.get((notice.id, notice.version))
+            apart = region is None or not all(self._meets(region, number, each) for each in filters)
+            require(apart or asked or replaced or gone, f"{what} with the reason 'left', but all its filters meet it")
+
+    def _meets(self, region: str, number: SubNumber, filter: str) -> bool:
+        profile = Profile(self.name, "region", region, schema=self.schema)
+        return profile.meets(parse(filter), Meeting(self.pending[number][1]))
 
     def unfinished(self) -> Iterator[str]:
         """What it waits for, in a sentence each."""
@@ -300,6 +314,7 @@ class ProfileWorld:
             self.clients.append(ProfileClient(*place, "", False))
         for client in self.clients:
             client.everyone = {each.name: each for each in self.clients}
+            client.schema = shape.schema
 
     def _broker(self, name: str, rng: Random) -> BrokerProcess:
         shape = self.plan.shape

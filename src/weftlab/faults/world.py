@@ -171,7 +171,8 @@ class World:
             nameless = number == plan.clients - 1 and plan.seed % 3 == 0
             view = shared.setdefault((home.name, principal), home.oracle.view())
             place = (f"client{number}", self.engine, draws, self.trace, home, view)
-            clients.append(SimClient(*place, self.book, plan.terms, self.limits, principal, nameless))
+            maps = bool(plan.shape.make_table().place_limits) and Random(f"maps {plan.seed} {number}").random() < 0.5
+            clients.append(SimClient(*place, self.book, plan.terms, self.limits, principal, nameless, maps))
         if self.plan.shape.advertised:
             for client in clients:  # most publishers say at once what they will publish
                 self.numbers += 1

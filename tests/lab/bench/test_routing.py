@@ -63,6 +63,6 @@ def test_it_runs_from_the_command_line(tmp_path: Path, monkeypatch: pytest.Monke
     for name, few in (("NAMES", ("zipf",)), ("TOLD", ["simple", "covering"]), ("CHAINED", ("covering",))):
         monkeypatch.setattr(routing, name, few)
     path = tmp_path / "figures.json"
-    result = CliRunner().invoke(app, ["bench", "routing", "--size", "60", "--json", str(path)])
+    result = CliRunner().invoke(app, ["bench", "routing", "--size", "60", "--out", str(path)])
     assert result.exit_code == 0, result.output
     assert json.loads(path.read_text())["bench"] == "routing"

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from weft.broker.admission import expiry
 from weft.broker.advertisements import ClientAdvertisements
 from weft.broker.after_commit import CopiesStored, MoveStep, MoveStored
 from weft.broker.dead_letters import letter_body
 from weft.broker.effects import Now
+from weft.broker.event_copies import CopiedEvent, write_copies
 from weft.broker.ingest import Ingest
 from weft.broker.limits import RefusalError
 from weft.broker.links.links import Links
-from weft.broker.matcher import Frames, Matched
 from weft.broker.moves.departures import Departures, Post, PullPhase
 from weft.broker.moves.states import MoveSide, MoveState
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.moved_profiles import MovedProfiles, meetings_of
 from weft.broker.queue import Queue, member_row, queue_row
 from weft.broker.recent import EventBatch
 from weft.broker.sessions import ClientSubscription, Connection, Session
@@ -62,6 +62,7 @@ from weft.protocol.move_messages import (
     MoveFlush,
     MovePull,
     PublisherPosition,
+    ShownChunk,
 )
 
 if TYPE_CHECKING:
@@ -78,15 +79,6 @@ class WaitingClient(NamedTuple):
 
     connection: Connection
     hello: Hello
-
-
-class EventCopy(NamedTuple):
-    """An event that only the queues of one session get."""
-
-    origin: PublisherPosition
-    numbers: Sequence[SubNumber]
-    head: bytes
-    payload: bytes
 
 
 class _ArrivalBody(msgspec.Struct, frozen=True, array_like=True):
@@ -193,6 +185,7 @@ class Arrivals:
         self._clients, self._departures, self._post = clients, departures, post
         self.finishing: dict[tuple[SessionId, int], Arrival] = {}  # at home; the old broker is to forget them
         self.arriving: dict[SessionId, Arrival] = {}
+        self.profiles: MovedProfiles
         self.came: dict[SessionId, int] = {}  # monotonic: when sessions have come, the last time
 
     # -- the copy ---------------------------------------------------------------------------------------
@@ -217,6 +210,7 @@ class Arrivals:
         for number, text in adverts:
             promised[number] = self._subscriptions.parse(text)
             grant.check_advertise(promised[number])
+        self.profiles.check(parts)
         return wanted, promised
 
     def install(self, parts: Sequence[MovedSession], peer: str, client: WaitingClient | None, now: Now) -> None:
@@ -246,9 +240,11 @@ class Arrivals:
             rows.append(Put(queue_row(queue, journal.end)))
         collector = new_collector(session.id, journal.next)
         subs = sorted((sub for part in parts for sub in part.subscriptions), key=lambda sub: sub.number)
+        meetings = meetings_of(parts)
         for sub in subs:
-            queue = session.queues[sub.queue]  # type: ignore[assignment]
-            member = ClientSubscription(sub.number, sub.filter, SubId(0), journal.new_consumer(), queue, journal.next)
+            queue, meeting = session.queues[sub.queue], meetings.get(sub.number, "")  # type: ignore[assignment]
+            seat = journal.new_consumer()
+            member = ClientSubscription(sub.number, sub.filter, SubId(0), seat, queue, journal.next, profiles=meeting)
             assert member.consumer_id is not None
             queue.members[member.consumer_id] = sub.number
             session.subs[sub.number] = member
@@ -267,6 +263,7 @@ class Arrivals:
         for number, text in (advert for part in parts for advert in part.adverts):
             stored = self._adverts.install(session, number, text, promised[number])
             rows.append(Put(AdvertRow(stored, session.id, text)))
+        rows += self.profiles.install(session, parts)
         rows.append(Put(arrival.row()))
         self._counts["moves begun"] += 1
         journal.write.require(rows, MoveStored(MoveStep.INSTALLED, arrival))
@@ -277,6 +274,7 @@ class Arrivals:
             assert isinstance(queue, Queue)
             queue.stored = True
         arrival.stored, arrival.busy = True, False
+        self.profiles.installed(arrival.session)
         self.repeat(arrival, now)
 
     def repeat(self, arrival: Arrival, now: Now) -> None:
@@ -316,6 +314,7 @@ class Arrivals:
         changes: list[StateChange] = [Remove(SubRow, (sub.consumer_id,)) for sub in session.subs.values()]
         changes += [Remove(SubRow, (queue.consumer_id,)) for queue in self._queues_of(session)]
         changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes += self.profiles.rows(session)
         changes.append(Remove(MoveRow, (session.id, MoveSide.ARRIVAL, arrival.epoch)))
         changes.append(Remove(SessionRow, (session.id,)))
         self._journal.write.require(changes, MoveStored(MoveStep.REMOVED, arrival))
@@ -332,6 +331,7 @@ class Arrivals:
         for queue in self._queues_of(session):
             self._queues.drop(queue)
         self._adverts.drop_all(session)
+        self.profiles.leave(session)
         del self._sessions.by_id[session.id], self._sessions.by_name[session.name], self.arriving[session.id]
         self._completion.forget(session)
         arrival.removing = True
@@ -353,7 +353,7 @@ class Arrivals:
         arrival.seen = {publisher: (epoch, last) for publisher, epoch, last in message.seen}
         arrival.phase, arrival.got, arrival.is_all_seen = PullPhase.EVENTS, 0, message.is_all_seen
         if not message.waiting:
-            arrival.phase = PullPhase.NOTHING if message.is_all_seen else PullPhase.SEEN
+            arrival.phase = _after(arrival, PullPhase.LETTERS)
         self._take_over(arrival, now)
 
     def _take_over(self, arrival: Arrival, now: Now) -> None:
@@ -412,9 +412,7 @@ class Arrivals:
             return
         phase, got = arrival.phase, message.upto
         if message.last:
-            phase, got = PullPhase(phase.value + 1), 0
-            if phase is PullPhase.SEEN and (arrival.is_all_seen or arrival.claims):
-                phase = PullPhase.NOTHING
+            phase, got = _after(arrival, phase), 0
         session = self._sessions.by_id.get(arrival.session.id)
         if arrival.claims and (session is None or session.arrival is not None or session.cutting is not None):
             self._nothing_late(arrival, now)
@@ -424,9 +422,17 @@ class Arrivals:
         arrival.busy = True
         late = arrival.late if not arrival.claims or phase is not PullPhase.NOTHING else None
         changes: list[StateChange] = [Put(arrival.row(phase=phase, got=got, late=late))]
-        copies = [
-            EventCopy(each.origin, _without(arrival.own, each), each.head, each.payload) for each in message.events
-        ]
+        subs = arrival.session.subs
+        copies: list[CopiedEvent] = []
+        if isinstance(message, ShownChunk) and not arrival.claims:
+            changes += self.profiles.inherit(arrival.session, message.shown)
+        for each in message.events:
+            if arrival.claims and each.origin[1:] == (0, 0):
+                continue  # a notice about a profile: what is shown here has been compared with nothing
+            wanted = [subs[number] for number in _without(arrival.own, each) if number in subs]
+            publisher, epoch, sequence = each.origin
+            origin = -publisher or -arrival.session.id, epoch, sequence
+            copies.append(CopiedEvent(origin, wanted, each.head, each.payload))
         first = self._journal.next
         for at, each in enumerate(message.events):
             for number, failures in each.failures.items():
@@ -435,11 +441,11 @@ class Arrivals:
                     queue.failures[first + at] = failures
         for letter in message.letters:
             offset = Offset(first + len(copies))
-            copies.append(EventCopy((0, 0, 0), (), letter.head, letter.payload))
+            copies.append(CopiedEvent((-arrival.session.id, 0, 0), (), letter.head, letter.payload))
             changes += self._letter(arrival, letter, offset)
         if copies:
             self._counts["events inherited"] += len(message.events)
-            self._copy(arrival, copies, CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING))
+            self._copy(copies, CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING))
         else:
             done = CopiesStored(arrival, changes, phase, got, arrival.poured, MoveState.FILLING)
             self._journal.write.require(changes, MoveStored(MoveStep.PULLED, done))
@@ -464,42 +470,10 @@ class Arrivals:
         body = letter_body(letter.head, letter.payload, letter.stored_at, members)
         return [Put(DeadRow(queue.consumer_id, offset, letter.failures, letter.reason, letter.at, body))]
 
-    def _copy(self, arrival: Arrival, copies: Sequence[EventCopy], stored: CopiesStored) -> None:
-        """Add copies to the pending write, behind everything that is matched."""
-        session, journal = arrival.session, self._journal
-        write, first = journal.write, journal.next
-        frames: dict[Queue, list[tuple[int, list[SubNumber]]]] = {}
-        consumers: list[int] = []
-        starts = [0]
-        for at, copy in enumerate(copies):
-            mine: dict[Queue, list[SubNumber]] = {}
-            for number in copy.numbers:
-                sub = session.subs.get(number)
-                if sub is not None and isinstance(sub.queue, Queue) and sub.consumer_id is not None:
-                    mine.setdefault(sub.queue, []).append(number)
-                    consumers.append(sub.consumer_id)
-            starts.append(len(consumers))
-            for queue, numbers in mine.items():
-                frames.setdefault(queue, []).append((at, numbers))
-        publishers = [(-publisher or -session.id, epoch, sequence) for (publisher, epoch, sequence), *_ in copies]
-        write.origins += [(*origin, 1) for origin in publishers]
-        write.heads, write.payloads = [copy.head for copy in copies], [copy.payload for copy in copies]
-        expires = [expiry(head) for head in write.heads]
-        matched = Matched(_frames(frames), np.array(starts, np.uint32), np.array(consumers, np.uint32))
-        batch = EventBatch(
-            first,
-            journal.at,
-            write.heads,
-            write.payloads,
-            None if all(each == NEVER for each in expires) else expires,
-            matched,
-            np.array(publishers, np.int64).reshape(len(copies), 3),
-            {},
-        )
-        write.add_batch(batch, matched.starts, matched.consumers)
-        journal.next = batch.end
-        write.urgent = True
-        write.copies.append(stored)
+    def _copy(self, copies: Sequence[CopiedEvent], stored: CopiesStored) -> None:
+        """Add copies to the pending write; when they are stored, the arrival goes on."""
+        write_copies(self._journal, copies)
+        self._journal.write.copies.append(stored)
 
     def copied(self, stored: CopiesStored, now: Now) -> None:
         """Copies are stored: go on."""
@@ -536,7 +510,7 @@ class Arrivals:
             on_their_way = [batch for group in (*journal.groups, journal.write) for batch in group.batches]
             if any(batch.origins is None and arrival.collector in batch.frames.segments for batch in on_their_way):
                 return  # it is tried again when they are stored
-            found += _in_flight(on_their_way, arrival.collector)
+            found += _in_flight(on_their_way, arrival)
         poured = journal.next if last else Offset(found[-1][0] + 1)
         copies = [copy for _, copy in found if not _is_known(copy, arrival.seen)]
         self._counts["events collected"] += len(copies)
@@ -555,22 +529,26 @@ class Arrivals:
             changes.append(Remove(MoveRow, (arrival.session.id, MoveSide.TOMBSTONE, 0)))
         stored = CopiesStored(arrival, changes, phase, got, poured, state)
         if copies:
-            self._copy(arrival, copies, stored)
+            self._copy(copies, stored)
         else:
             journal.write.require(changes, MoveStored(MoveStep.PULLED, stored))
         if last:
             for queue in self._queues_of(arrival.session):
                 self._look_again(queue)
 
-    def _collected(self, arrival: Arrival, first: Offset, end: Offset, most: int) -> Iterator[tuple[Offset, EventCopy]]:
+    def _collected(
+        self, arrival: Arrival, first: Offset, end: Offset, most: int
+    ) -> Iterator[tuple[Offset, CopiedEvent]]:
         """What the collector has in the log, from an offset on."""
-        return self._stored(dict(arrival.collector.members.items()), first, end, most)
+        subs = arrival.session.subs
+        members = {seat: subs[number] for seat, number in arrival.collector.members.items() if number in subs}
+        return self._stored(members, first, end, most)
 
     def _stored(
-        self, numbers: dict[SeatId, SubNumber], first: Offset, end: Offset, most: int
-    ) -> Iterator[tuple[Offset, EventCopy]]:
+        self, subs: dict[SeatId, ClientSubscription], first: Offset, end: Offset, most: int
+    ) -> Iterator[tuple[Offset, CopiedEvent]]:
         """What some subscriptions have in the log, by their consumer ids, from an offset on."""
-        seats, log, at = np.array(sorted(numbers), np.uint32), self._journal.log, first
+        seats, log, at = np.array(sorted(subs), np.uint32), self._journal.log, first
         while at < end and len(seats) and most > 0:
             at = log.seek(seats, at, 1 << 16)
             group = next(iter(log.read(at, 512)), None) if at < end else None
@@ -579,14 +557,14 @@ class Arrivals:
             events = group.events
             for place in range(len(events)):
                 mine = events.seats[events.starts[place] : events.starts[place + 1]].tolist()
-                wanted = [numbers[SeatId(seat)] for seat in mine if seat in numbers]
+                wanted = [subs[SeatId(seat)] for seat in mine if seat in subs]
                 if wanted and at <= events.first + place < end and most > 0:
-                    origin = tuple(events.origins[place].tolist())
+                    publisher, epoch, sequence = map(abs, events.origins[place].tolist())
                     most -= 1
-                    yield (
-                        Offset(events.first + place),
-                        EventCopy(origin, wanted, events.heads[place], events.payloads[place]),
+                    copy = CopiedEvent(
+                        (-publisher, epoch, sequence), wanted, events.heads[place], events.payloads[place]
                     )
+                    yield Offset(events.first + place), copy
             at = Offset(events.first + len(events))
 
     def at_home(self, arrival: Arrival, now: Now) -> None:
@@ -599,6 +577,7 @@ class Arrivals:
         self._departures.tombstones.pop(session.id, None)
         self._counts["moves done"] += 1
         self.came[session.id] = now.monotonic
+        self.profiles.go_on(session)
         if not self._access.of(session.owner).reads_all:
             for _, sub in sorted(session.subs.items()):
                 self._access.recheck(session, sub)
@@ -673,12 +652,12 @@ class Arrivals:
         session, first = self._sessions.by_id.get(claim.session.id), max(claim.noted, self._journal.first)
         if session is None or session.arrival is not None:
             return
-        numbers = {sub.consumer_id: number for number, sub in session.subs.items() if sub.consumer_id is not None}
+        subs = {sub.consumer_id: sub for sub in session.subs.values() if sub.consumer_id is not None}
         most, before = 1 << 62 if everything else _POURED, len(claim.own)
-        for offset, copy in self._stored(numbers, Offset(first), self._journal.end, most):
-            publisher, epoch, sequence = map(abs, copy.origin)
-            for number in copy.numbers:
-                claim.own.setdefault((publisher, number), (epoch, sequence))
+        for offset, copy in self._stored(subs, Offset(first), self._journal.end, most):
+            publisher, epoch, sequence = copy.origin
+            for sub in copy.subs:
+                claim.own.setdefault((-publisher, sub.number), (epoch, sequence))
             first = Offset(offset + 1)
             most -= 1
         claim.noted = self._journal.end if most > 0 else first
@@ -752,6 +731,17 @@ class Arrivals:
                 queue.recheck = queue.again_below = Offset(NEVER)
 
 
+def _after(arrival: Arrival, phase: PullPhase) -> PullPhase:
+    """What is pulled next, once everything of a phase has come."""
+    left = [PullPhase.LETTERS, PullPhase.SEEN, PullPhase.SHOWN, PullPhase.NOTHING]
+    left = left[left.index(phase) + 1 :] if phase in left else left
+    if arrival.claims or arrival.is_all_seen:
+        left = [each for each in left if each is not PullPhase.SEEN]
+    if arrival.claims or not any(sub.profiles for sub in arrival.session.subs.values()):
+        left = [each for each in left if each is not PullPhase.SHOWN]
+    return left[0]
+
+
 def corrected_step(value: MoveStored, following: Offset) -> MoveStored:
     """A step without places beyond what is stored: events before it were refused, and others get their offsets."""
     subject = value.subject
@@ -767,9 +757,9 @@ def corrected_step(value: MoveStored, following: Offset) -> MoveStored:
     return value
 
 
-def _is_known(copy: EventCopy, seen: dict[int, tuple[int, int]]) -> bool:
+def _is_known(copy: CopiedEvent, seen: dict[int, tuple[int, int]]) -> bool:
     publisher, epoch, sequence = copy.origin
-    return (epoch, sequence) <= seen.get(publisher, (0, 0))
+    return (epoch, sequence) <= seen.get(-publisher, (0, 0))
 
 
 def _without(own: dict[tuple[int, int], tuple[int, int]], event: InheritedEvent) -> list[SubNumber]:
@@ -779,28 +769,17 @@ def _without(own: dict[tuple[int, int], tuple[int, int]], event: InheritedEvent)
     return [each for each in numbers if (epoch, sequence) < own.get((publisher, each), (NEVER, 0))] if own else numbers
 
 
-def _in_flight(batches: Iterable[EventBatch], collector: Queue) -> Iterator[tuple[Offset, EventCopy]]:
+def _in_flight(batches: Iterable[EventBatch], arrival: Arrival) -> Iterator[tuple[Offset, CopiedEvent]]:
     """What the collector has in batches that are not stored yet."""
+    subs = arrival.session.subs
     for batch in batches:
         frames = batch.frames
-        low, high = frames.segments.get(collector, (0, 0))
+        low, high = frames.segments.get(arrival.collector, (0, 0))
         for frame in range(low, high):
             event = frames.events[frame]
             assert batch.origins is not None
             numbers = unpack(frames.packed[frames.starts[frame] : frames.starts[frame + 1]])
-            origin = tuple(batch.origins[event].tolist())
-            yield Offset(batch.first + event), EventCopy(origin, numbers, batch.heads[event], batch.payloads[event])
-
-
-def _frames(held: dict[Queue, list[tuple[int, list[SubNumber]]]]) -> Frames:
-    events: list[int] = []
-    starts: list[int] = [0]
-    numbers: list[SubNumber] = []
-    segments: dict[Queue, tuple[int, int]] = {}
-    for queue, frames in held.items():
-        segments[queue] = len(events), len(events) + len(frames)
-        for event, some in frames:
-            events.append(event)
-            numbers += some
-            starts.append(4 * len(numbers))
-    return Frames(events, starts, np.array(numbers, "<u4").tobytes(), segments)  # type: ignore[arg-type]
+            publisher, epoch, sequence = batch.origins[event].tolist()
+            wanted = [subs[number] for number in numbers if number in subs]
+            copy = CopiedEvent((-abs(publisher), epoch, sequence), wanted, batch.heads[event], batch.payloads[event])
+            yield Offset(batch.first + event), copy

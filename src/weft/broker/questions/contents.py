@@ -400,8 +400,8 @@ class Contents:
 
     def _would_send(self, peer: Link, wanted: Filter) -> WouldSend:
         table, neighbour = self._matcher.table, self._links.neighbours[peer]
-        if neighbour.role is Role.SLAVE:
-            return WouldSend(peer, False, "a slave is told nothing, because it sends every event")
+        if neighbour.role is Role.CHILD:
+            return WouldSend(peer, False, "nothing is sent to a child, because it sends every event")
         if table.exactness is Exactness.FLOOD:
             return WouldSend(peer, False, "events are flooded, so that nothing needs to be told")
         if is_empty(wanted, table.schema):

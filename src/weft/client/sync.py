@@ -301,7 +301,7 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.subscriptions)
     def subscriptions(self, session: str = "", *, text: str = "", broker: str = "") -> Iterator[SubscriptionFacts]:
         """It blocks once for a page."""
-        return self._listed(AskSubscriptions(session, text), broker)
+        return self._listed(AskSubscriptions(session, text, rated=True), broker)
 
     @_documented(Client.items)
     def items(

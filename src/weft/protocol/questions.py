@@ -52,6 +52,7 @@ class AskSubscriptions(_Asked, frozen=True, tag="subscriptions"):
 
     session: _Name = ""
     text: _Text = ""
+    rated: bool | msgspec.UnsetType = msgspec.UNSET  # with their rates
 
 
 class AskProfiles(_Asked, frozen=True, tag="profiles"):
@@ -243,6 +244,7 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
     behind: int = 0  # events of its queue that are not acknowledged, or held
     matched: int = 0  # events, since the broker started
     matched_at: int = 0  # when the last one was matched, UTC seconds; 0: never
+    rate: float | msgspec.UnsetType = msgspec.UNSET  # moving average of the events per second that it matches
     # neighbours that have not confirmed it, if a session was named in the question and there are any
     waiting_for: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -276,6 +278,7 @@ class OrderNode(msgspec.Struct, frozen=True):
     holders: int  # how many local subscriptions are equal to it
     children: int  # filters directly below it
     size: int = 1  # of the subtree: itself, and all filters below it
+    rate: float = 0.0  # the moving average of events that it matched per second when the order was made
 
 
 class RelatedSubscription(msgspec.Struct, frozen=True):

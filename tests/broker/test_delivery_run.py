@@ -141,7 +141,7 @@ def shown(matched: Matched) -> object:
 @pytest.mark.parametrize("session", ["named", ""])
 @pytest.mark.parametrize("sequence", [1, 0])
 def test_many_deliveries_leave_as_one_run(session: str, sequence: int) -> None:
-    broker, runs = Broker(limits=ClientLimits(run=5, floors=0)), []
+    broker, runs = Broker(limits=ClientLimits(run=5, ack_delay=0)), []
 
     def watched(messages: list[Outgoing]) -> list[ClientMessage]:
         runs.extend(each for each in messages if isinstance(each, DeliveryRun))

@@ -74,6 +74,7 @@ from weft.broker.links.neighbour import LinkStatus
 from weft.broker.moves.moves import Moves
 from weft.broker.parts import BrokerParts
 from weft.broker.profiles.home import HomeProfiles
+from weft.broker.profiles.moved_profiles import MovedProfiles
 from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.asking import Questions
 from weft.broker.questions.operations import Operations
@@ -197,7 +198,7 @@ class Core:
         revocation = Revocation(parts, subscribing, delivery, ingest)
         clients.moves = moves = Moves(parts, ingest, links, subscribing, adverts, clients)
         revocation.changed = moves.departures.changed
-        moves.departures.has_profiles = homes.concerns
+        moves.departures.profiles = moves.arrivals.profiles = MovedProfiles(homes, notices, parts.journal)
         links.linked, links.bounced = moves.linked, moves.bounced
         operations = Operations(parts, links, clients, subscribing, revocation, notices)
         questions = Questions(parts, ingest, links, history, explainer, operations, notices)
@@ -604,6 +605,12 @@ class Core:
             self.driver(),
             dict(engine.chosen),
         )
+
+    @property
+    def averages(self) -> dict[str, float]:
+        """Moving averages per second: of the events that come in, and of their matches here."""
+        matcher, second = self._parts.matcher, self._journal.at // 1_000_000
+        return {"events": matcher.events.per_second(second), "matches": matcher.matches.per_second(second)}
 
     def _profile_figures(self) -> dict[str, int]:
         """How many profiles and queries there are, unless there are none."""

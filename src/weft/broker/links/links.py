@@ -468,6 +468,7 @@ class Links:
         exchange = neighbour.exchanges[number]
         if isinstance(frame, LinkProgress):
             _progressed(exchange, frame)
+            self._post_behind_profiles(neighbour)
         elif isinstance(frame, LinkHave):
             if exchange.sender.receive_have(frame):
                 self._resync(neighbour, exchange)
@@ -565,7 +566,7 @@ class Links:
 
     def _hand_on(self, message: LinkRelay, neighbour: Neighbour) -> None:
         """Send it now, or when the table has passed on what came before it."""
-        if self._unposted or self._table.pending:
+        if self._unposted or any(table.pending for table in self._tables):
             self._unposted.append(message)
         else:
             self._post(message, neighbour)
@@ -624,11 +625,30 @@ class Links:
         neighbour = None if hop is None else self.neighbours[hop]
         if neighbour is None or not neighbour.synced or neighbour.sender.resyncing or message.hops >= MOST_HOPS:
             return None
+        if message.kind is RelayKind.MOVE and self.uses_profiles and neighbour.lacks_profiles is None:
+            listed = neighbour.exchanges[PROFILE_TABLE].sender.listed
+            return neighbour if listed else None  # until then profiles that go before are not in the queue
         return neighbour
 
     def _post(self, message: LinkRelay, neighbour: Neighbour) -> None:
-        neighbour.sender.relay(self._journal.upcoming, msgspec.structs.replace(message, hops=message.hops + 1))
-        self.behind[neighbour.peer] = None
+        """Send a message behind everything of both tables; profiles are not in the queue in which it travels."""
+        profiles, self.behind[neighbour.peer] = neighbour.exchanges[PROFILE_TABLE].sender, None
+        message = msgspec.structs.replace(message, hops=message.hops + 1)
+        if (
+            message.kind is RelayKind.MOVE
+            and neighbour.knows_profiles
+            and not (profiles.idle and profiles.acked and not neighbour.behind_profiles)
+        ):
+            profiles.relay(Offset(0), message)
+        else:
+            neighbour.sender.relay(self._journal.upcoming, message)
+
+    def _post_behind_profiles(self, neighbour: Neighbour) -> None:
+        """Send the messages that have waited until the neighbour had stored the profiles before them."""
+        waiting, acked = neighbour.behind_profiles, neighbour.exchanges[PROFILE_TABLE].sender.marks.acked
+        while waiting and waiting[0][0] <= acked:
+            neighbour.sender.relay(self._journal.upcoming, waiting.popleft()[1])
+            self.behind[neighbour.peer] = None
 
     def _post_all(self) -> None:
         """Hand on the messages that have waited for the table."""
@@ -909,7 +929,7 @@ class Links:
     def send(self, now: Now) -> None:  # noqa: ARG002
         """Send what may be sent, and finish the changes that are complete."""
         completion, neighbours = self._completion, self.neighbours
-        if self._unposted and not self._table.pending:
+        if self._unposted and not any(table.pending for table in self._tables):
             self._post_all()
         while True:
             if completion.unmarked:
@@ -974,12 +994,15 @@ class Links:
             return
         settled, ready = not exchange.table.pending, self._withdraws(neighbour)
         for frame in exchange.sender.frames(settled, Offset(NEVER), _ITEMS, ready):
-            assert isinstance(frame, LinkUpdate)
+            if isinstance(frame, LinkRelay):
+                neighbour.behind_profiles.append((exchange.sender.marks.number, frame))
+                continue
             if not neighbour.needs_lists and self._tests_lists(frame):
                 self._out.send(connection.id, neighbour.announce_lists())
             self._out.send(connection.id, LinkNumbered(PROFILE_TABLE, frame))
             self._counts["profile items told"] += len(frame.ids)
             self._counts["profile items withdrawn"] += len(frame.drop)
+        self._post_behind_profiles(neighbour)
         if exchange.sender.more:
             self.behind[neighbour.peer] = None
 

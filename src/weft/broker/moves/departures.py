@@ -7,7 +7,7 @@ since it described the session, because the copy there has collected some of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.links.links import Links
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.moved_profiles import LeftProfile, MovedProfiles
 from weft.broker.queue import Position, Queue, QueueOptions, queue_row, read_options
 from weft.broker.sessions import Session
 from weft.log.base import (
@@ -39,6 +40,7 @@ from weft.log.base import (
     SeatId,
     SessionId,
     SessionRow,
+    ShownRow,
     State,
     StateChange,
     StoredGroup,
@@ -53,8 +55,10 @@ from weft.protocol.move_messages import (
     MoveChunk,
     MoveClaim,
     MoveDone,
+    MovedProfile,
     MovedQueue,
     MovedSession,
+    MovedSessionWithProfiles,
     MovedSubscription,
     MoveElsewhere,
     MoveEnd,
@@ -65,6 +69,7 @@ from weft.protocol.move_messages import (
     MoveRequest,
     MoveUnknown,
     PublisherPosition,
+    ShownChunk,
     with_token,
 )
 
@@ -79,6 +84,7 @@ _MOST_EVENTS = 2_000  # in one chunk
 _LOOKED_AT = 20_000  # stored events that are looked at for one chunk
 _LETTERS = 100  # dead letters in one chunk
 _SEEN_AT_ONCE = 2_000  # publishers in one message
+_SHOWN_AT_ONCE = 1_000  # profiles in one message
 _LONGEST = 200_000  # events between the description and the cut; beyond that the session is described again
 _DAY = 86_400_000_000  # microseconds that a tombstone is kept at least
 
@@ -92,6 +98,7 @@ class PullPhase(Enum):
     LETTERS = 1  # after so many of them
     SEEN = 2  # after so many publishers
     NOTHING = 3  # it has everything
+    SHOWN = 4  # before that: after so many profiles that subscriptions were shown
 
 
 class AskedMove(NamedTuple):
@@ -175,6 +182,7 @@ class Departure:
     body: _DepartureBody = field(default=_DepartureBody("", "", 0, 0, (), ()))
     queues: list[LeftQueue] = field(default_factory=list)
     letters: bool = False  # there are dead letters
+    shown: list[LeftProfile] = field(default_factory=list)  # what its subscriptions were shown of profiles
     stored: bool = False
     finishing: bool = False  # it is forgotten as soon as that is stored
 
@@ -212,7 +220,7 @@ class Departures:
         self._ingest, self._links, self._adverts, self._clients, self._post = ingest, links, adverts, clients, post
         self.left: dict[tuple[SessionId, int], Departure] = {}
         self.tombstones: dict[SessionId, Tombstone] = {}
-        self.has_profiles: Callable[[Session], bool] = lambda _: False
+        self.profiles: MovedProfiles
 
     # -- a broker asks ----------------------------------------------------------------------------------
 
@@ -231,9 +239,6 @@ class Departures:
         elif any(queue in self._reader.replays for queue in session.queues.values()):
             reason = f"session {session.name!r} still reads events older than itself; move it when it has them"
             self._refuse(message, source, ("replaying", reason), session.epoch, now)
-        elif self.has_profiles(session):
-            reason = f"session {session.name!r} has profiles, which do not move yet; withdraw them first"
-            self._refuse(message, source, ("profiles", reason), session.epoch, now)
         elif asked is not None and again:  # that is stored, or on its way into the log
             self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
         else:
@@ -251,12 +256,13 @@ class Departures:
         """The epoch is stored: describe the session, if nothing has happened since."""
         if session.asked != asked or session.cutting is not None or self._sessions.by_id.get(session.id) is not session:
             return
-        parts = [*_described(session)]
-        for part, (queues, subs, adverts) in enumerate(parts):
+        meetings, profiles = self.profiles.described(session)
+        parts = [*_described(session, profiles)]
+        for at, part in enumerate(parts):
             told = MovedSession(
                 session.id,
                 asked.epoch,
-                part,
+                at,
                 len(parts),
                 session.name,
                 session.owner,
@@ -264,10 +270,18 @@ class Departures:
                 self._journal.end,
                 asked.version,
                 session.keep,
-                tuple(queues),
-                tuple(subs),
-                tuple(adverts),
+                tuple(part.queues),
+                tuple(part.subs),
+                tuple(part.adverts),
             )
+            if meetings or profiles:
+                mine = tuple((sub.number, meetings[sub.number]) for sub in part.subs if sub.number in meetings)
+                told = MovedSessionWithProfiles(
+                    **{name: getattr(told, name) for name in told.__struct_fields__},
+                    meetings=mine,
+                    profiles=tuple(part.profiles),
+                    profile_version=self.profiles.highest,
+                )
             self._post(asked.peer, told, now)
 
     @staticmethod
@@ -372,7 +386,9 @@ class Departures:
         seats = tuple(int(queue.seat) for queue in departure.queues)
         numbers = session.pub_epoch, session.pub_received
         departure.body = _DepartureBody(session.name, session.owner, *numbers, seats, self._seen(departure))
+        departure.shown = self.profiles.shown(session)
         changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes += self.profiles.rows(session)
         changes += [Remove(MoveRow, (session.id, MoveSide.ASKED, 0)), Remove(SessionRow, (session.id,))]
         changes.append(Put(departure.row()))
         journal.write.require(changes, MoveStored(MoveStep.CUT, departure))
@@ -401,6 +417,7 @@ class Departures:
             assert isinstance(queue, Queue)
             self._queues.drop(queue)
         self._adverts.drop_all(session)
+        self.profiles.leave(session)
         session.subs, session.queues, session.adverts = PagedDict(), {}, {}
         del self._sessions.by_id[session.id]
         del self._sessions.by_name[session.name]
@@ -416,6 +433,7 @@ class Departures:
         session = departure.session
         if session is not None:
             session.cutting = None
+            self.profiles.go_on(session)
             for _, sub in sorted(session.subs.items()) if not self._access.of(session.owner).reads_all else ():
                 self._access.recheck(session, sub)
         self._close(departure, Bye("full", reason))
@@ -463,13 +481,21 @@ class Departures:
             if departure is None:  # it had everything, and its log is from a backup; or nothing is known here
                 self._post(source, MoveUnknown(message.session, message.epoch), now)
             return
-        if departure.finishing or message.phase >= PullPhase.NOTHING.value:
+        phases = {each.value: each for each in PullPhase}
+        phase = phases.get(message.phase, PullPhase.NOTHING)
+        if departure.finishing or phase is PullPhase.NOTHING:
             return
-        match PullPhase(message.phase):
+        match phase:
             case PullPhase.EVENTS:
                 chunk = self._events(departure, message.after)
             case PullPhase.LETTERS:
                 chunk = self._letters(departure, message.after)
+            case PullPhase.SHOWN:
+                upto = message.after + _SHOWN_AT_ONCE
+                told, last = departure.shown[message.after : upto], upto >= len(departure.shown)
+                place = message.phase, message.after, upto, last
+                shown = tuple(each.told for each in told)
+                chunk = ShownChunk(message.session, message.epoch, *place, shown=shown)
             case _:
                 seen = departure.body.seen
                 upto = message.after + _SEEN_AT_ONCE
@@ -567,6 +593,7 @@ class Departures:
         for queue in departure.queues:
             changes += [Remove(SubRow, (seat,)) for seat in (queue.seat, *queue.members)]
             changes += [Remove(DeadRow, (row.seat, row.offset)) for row in self._dead(queue.seat)]
+        changes += [Remove(ShownRow, (each.row.seat, each.row.profile)) for each in departure.shown]
         if departure.id not in self._sessions.by_id and departure.epoch >= self._last_epoch(departure.id):
             changes.append(Put(self._tombstone(departure).row(departure.id)))
         self._journal.write.require(changes, MoveStored(MoveStep.FORGOTTEN, departure))
@@ -649,32 +676,50 @@ class Departures:
             options = read_options(sub)
             if not isinstance(options, QueueOptions) and SeatId(options.queue) in queues:
                 queues[SeatId(options.queue)].members[sub.seat] = SubNumber(sub.number)
+        for departure in self.left.values() if kept.shown else ():
+            numbers = {seat: number for queue in departure.queues for seat, number in queue.members.items()}
+            mine = (row for row in kept.shown.values() if row.seat in numbers)
+            departure.shown = [LeftProfile(numbers[row.seat], row) for row in mine]
         return queues
 
 
-def _described(session: Session) -> Iterator[tuple[list[MovedQueue], list[MovedSubscription], list[tuple[int, str]]]]:
+class _Part(NamedTuple):
+    """One part of the description of a session."""
+
+    queues: list[MovedQueue]
+    subs: list[MovedSubscription]
+    adverts: list[tuple[int, str]]
+    profiles: list[MovedProfile]
+
+
+def _described(session: Session, profiles: Sequence[MovedProfile]) -> Iterator[_Part]:
     """The durable part of a session, in parts: queues first."""
     queues = [
         MovedQueue(number, queue.ordered, queue.lag, queue.disconnect, queue.gap is not None)
         for number, queue in sorted(session.queues.items())
         if isinstance(queue, Queue) and not queue.share
     ]
-    subs, adverts = list[MovedSubscription](), list[tuple[int, str]]()
-    size = 40 * len(queues)
+    part, size = _Part(queues, [], [], []), 40 * len(queues)
     for number, sub in sorted(session.subs.items()):
         if isinstance(sub.queue, Queue) and not sub.queue.share:
             if size >= PART:
-                yield queues, subs, adverts
-                queues, subs, size = [], [], 0
-            subs.append(MovedSubscription(number, sub.text, sub.queue.number))
+                yield part
+                part, size = _Part([], [], [], []), 0
+            part.subs.append(MovedSubscription(number, sub.text, sub.queue.number))
             size += 20 + len(sub.text.encode())
     for advert, (_, text) in sorted(session.adverts.items()):
         if size >= PART:
-            yield queues, subs, adverts
-            queues, subs, adverts, size = [], [], [], 0
-        adverts.append((advert, text))
+            yield part
+            part, size = _Part([], [], [], []), 0
+        part.adverts.append((advert, text))
         size += 20 + len(text.encode())
-    yield queues, subs, adverts
+    for profile in profiles:
+        if size >= PART:
+            yield part
+            part, size = _Part([], [], [], []), 0
+        part.profiles.append(profile)
+        size += 60 + len(profile.name.encode()) + len(profile.region.encode()) + len(profile.payload)
+    yield part
 
 
 def _read(log: Log, seats: NDArray[np.uint32], first: Offset, end: Offset) -> Iterator[StoredGroup]:

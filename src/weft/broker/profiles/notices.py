@@ -13,7 +13,7 @@ so that it is neither lost nor repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -70,6 +70,11 @@ class ProfileQuery:
     shown: dict[ProfileIdentity, ShownRow] = field(default_factory=dict)
     withheld: set[ProfileIdentity] = field(default_factory=set)  # whose end is shown when the query is complete
 
+    @property
+    def held(self) -> bool:
+        """Whether nothing is shown: its session comes or goes."""
+        return self.session.arrival is not None or self.session.cutting is not None
+
 
 class EndProof(Enum):
     """What is known of a profile that a subscription does not meet any more."""
@@ -112,15 +117,20 @@ class ProfileNotices:
 
     # -- profiles -------------------------------------------------------------------------------------
 
-    def published(self, gone: LivingProfile | None, came: LivingProfile | None) -> None:
-        """A client of this broker has published, replaced or withdrawn a profile, and that is stored."""
-        self._change(HERE, () if gone is None else (gone,), () if came is None else (came,))
+    def published(self, gone: LivingProfile | None, came: LivingProfile | None, *, moved: bool = False) -> None:
+        """A client of this broker has published, replaced or withdrawn a profile, and that is stored.
+
+        One that has `moved` goes on at another broker.
+        """
+        self._change(HERE, () if gone is None else (gone,), () if came is None else (came,), certain=not moved)
 
     def _heard(self, link: Link, gone: Iterable[Item], came: Iterable[Item]) -> None:
         """A neighbour has withdrawn and sent profiles."""
         self._change(link, map(read_profile, gone), map(read_profile, came))
 
-    def _change(self, source: Link, gone: Iterable[LivingProfile], came: Iterable[LivingProfile]) -> None:
+    def _change(
+        self, source: Link, gone: Iterable[LivingProfile], came: Iterable[LivingProfile], *, certain: bool = False
+    ) -> None:
         changed: dict[ProfileIdentity, None] = {}
         for profile in came:
             versions = self._known.setdefault(profile.identity, {})
@@ -138,7 +148,7 @@ class ProfileNotices:
                         self.due.setdefault(seat, {})[profile.identity] = EndProof.CERTAIN
             changed[profile.identity] = None
         for identity in changed:
-            self._renew(identity, certain=source is HERE)
+            self._renew(identity, certain=certain)
 
     def _renew(self, identity: ProfileIdentity, certain: bool = False) -> None:
         """Find the version of a profile that counts, and whom that concerns."""
@@ -200,6 +210,12 @@ class ProfileNotices:
         seat = query.sub.consumer_id
         assert seat is not None
         self._directory.add_query(seat, wanted, Meeting(query.sub.profiles))
+        self._compare(query)
+
+    def _compare(self, query: ProfileQuery) -> None:
+        """Compare everything that a query meets, or was shown."""
+        seat = query.sub.consumer_id
+        assert seat is not None
         for identity in sorted({*self._directory.profiles_of(seat), *query.shown}):
             self.due.setdefault(seat, {}).setdefault(identity, EndProof.OPEN)
 
@@ -208,7 +224,18 @@ class ProfileNotices:
         query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
         if query is None or query.sub is not sub:
             return
-        seat = sub.consumer_id
+        self._remove(query)
+        rows = query.shown.values()
+        self._journal.write.changes += [Remove(ShownRow, (row.seat, row.profile)) for row in rows]
+
+    def leave(self, sub: ClientSubscription) -> None:
+        """A subscription goes on at another broker; what it was shown is still stored."""
+        query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+        if query is not None and query.sub is sub:
+            self._remove(query)
+
+    def _remove(self, query: ProfileQuery) -> None:
+        seat = query.sub.consumer_id
         assert seat is not None
         del self.queries[seat]
         self.due.pop(seat, None)
@@ -216,7 +243,38 @@ class ProfileNotices:
             seats.discard(seat)
         self._directory.discard_query(seat)
         self._links.tell(self._table.advertise(QUERIES, {}, (query.item,)), PROFILE_TABLE)
-        self._journal.write.changes += [Remove(ShownRow, (seat, row.profile)) for row in query.shown.values()]
+
+    def come(self, session: Session) -> None:
+        """A session has come from another broker: its queries are in the table, and are shown nothing yet."""
+        for number, sub in sorted(session.subs.items()):
+            if sub.profiles:
+                self._links.use_profiles()
+                self._put(session, sub)
+                announcement = self._completion.announce(session, "subscribe", number)
+                self._completion.query(announcement)
+                self._completion.accepted(announcement)
+
+    def compare(self, session: Session) -> None:
+        """A session is at home, or stays: compare what it was shown with what there is."""
+        for sub in session.subs.values():
+            query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+            if query is not None and query.sub is sub:
+                self._compare(query)
+
+    def shown_of(self, session: Session) -> list[tuple[SubNumber, ShownRow]]:
+        """What the subscriptions of a session have been shown, in order."""
+        found: list[tuple[SubNumber, ShownRow]] = []
+        for number, sub in sorted(session.subs.items()):
+            query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+            if query is not None:
+                found += [(number, query.shown[each]) for each in sorted(query.shown)]
+        return found
+
+    def inherit(self, row: ShownRow) -> None:
+        """A subscription was shown a profile by the broker that had it before."""
+        query = self.queries[row.seat]
+        query.shown[row.source, row.name] = row
+        self._remember(query, (row.source, row.name))
 
     def _queried(self, announcement: Announcement) -> None:
         """A query is complete, if it is still the same."""
@@ -234,8 +292,11 @@ class ProfileNotices:
 
     # -- restart --------------------------------------------------------------------------------------
 
-    def restore(self, kept: State) -> dict[SubId, Filter]:
-        """Take back the queries of sessions, and what they were shown; returns the queries for the table."""
+    def restore(self, kept: State, left: Container[int]) -> dict[SubId, Filter]:
+        """Take back the queries of sessions, and what they were shown; returns the queries for the table.
+
+        What subscriptions were shown that have `left` is for another broker.
+        """
         found: dict[SubId, Filter] = {}
         for session in self._sessions.by_id.values():
             for sub in session.subs.values():
@@ -244,6 +305,8 @@ class ProfileNotices:
                     found[query.item] = self._parse(sub.text)
         for row in kept.shown.values():
             known = self.queries.get(row.seat)
+            if known is None and row.seat in left:
+                continue
             if known is None:
                 self.left_over.append(Remove(ShownRow, (row.seat, row.profile)))
             else:
@@ -294,12 +357,13 @@ class ProfileNotices:
         pairs = _TOGETHER
         for seat in [*self.due]:
             query, due = self.queries.get(seat), self.due[seat]
+            if query is None or query.held:
+                del self.due[seat]  # everything is compared when the session is at home
+                continue
             met = self._directory.profiles_of(seat)
             for identity in [*islice(due, pairs)]:
                 pairs -= 1
-                proof = due.pop(identity)
-                if query is not None:
-                    copies += self._notices(query, identity, identity in met, proof, written)
+                copies += self._notices(query, identity, identity in met, due.pop(identity), written)
             if not due:
                 del self.due[seat]
             if not pairs:
@@ -452,6 +516,8 @@ class ProfileNotices:
         self._directory.check()
         for seat, query in self.queries.items():
             assert query.sub.consumer_id == seat
+            if query.held:
+                continue
             wanted = {each: self._current[each].version for each in self._directory.profiles_of(seat)}
             due = self.due.get(seat, {})
             shown = {each: row.version for each, row in query.shown.items() if row.expires != _ENDED}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from weft.broker.effects import Outbox
 from weft.broker.sessions import Connection, Sessions
+from weft.kernels.arrays import Ints
 from weft.log.base import SessionId
 from weft.model.door import PlainEvents
 from weft.model.schema import Schema
@@ -168,36 +169,43 @@ class EventPlaces:
             return None, None
         size = len(events)
         travel = any(each.places_wanted == made.space for each in self._neighbours.values())
-        if not runs and not travel:
+        if not runs:
             self._counts["events mapped"] += size
-            return None, None
+            mapped = self._engine.place(events) if travel else None
+            return (None, None) if mapped is None else (mapped, self._travelling(made, mapped.keys))
+        given, examined = self._given(runs, made, origins)
+        if not examined and len(given) == 1 and given[0][0].end - given[0][0].first == size:
+            run, keys = given[0]
+            return Places(made.fingerprint, keys), BatchPlaces(made.space, made.width, run.places) if travel else None
         keys = np.empty((size, len(made.limits)), np.int64)
         is_mapped = np.ones(size, np.bool_)  # here
-        examined: list[PlaceRun] = []
-        for run in runs:
-            theirs = self._keys(run, made, origins)
-            if theirs is not None:
-                keys[run.first : run.end] = theirs
-                if run.sender not in self._right or self._draw() % _ONE_IN == 0:
-                    examined.append(run)
-                else:
-                    is_mapped[run.first : run.end] = False
+        for run, theirs in given:
+            keys[run.first : run.end] = theirs
+            is_mapped[run.first : run.end] = run in examined
         rows = np.flatnonzero(is_mapped)
         if len(rows):
             some = events if len(rows) == size else PlainEvents(events[at] for at in rows.tolist())
             mapped = self._engine.place(some)
             assert mapped is not None
             self._counts["events mapped"] += len(rows)
+            came, keys[rows] = keys[rows], mapped.keys
             if examined:
-                theirs, keys[rows] = keys[rows], mapped.keys
-                is_mapped[rows] = (theirs != mapped.keys).any(axis=1)
+                is_mapped[rows] = (came != mapped.keys).any(axis=1)
                 self._examine(examined, is_mapped, origins)
-            else:
-                keys[rows] = mapped.keys
-        travelling = BatchPlaces(made.space, made.width, made.encode(keys)) if travel else None
-        return Places(made.fingerprint, keys), travelling
+        return Places(made.fingerprint, keys), self._travelling(made, keys) if travel else None
 
-    def _keys(self, run: PlaceRun, made: PlaceFormat, origins: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    @staticmethod
+    def _travelling(made: PlaceFormat, keys: Ints) -> BatchPlaces:
+        return BatchPlaces(made.space, made.width, made.encode(keys))
+
+    def _given(
+        self, runs: Sequence[PlaceRun], made: PlaceFormat, origins: NDArray[np.int64]
+    ) -> tuple[list[tuple[PlaceRun, Ints]], list[PlaceRun]]:
+        """The runs whose places may be used, with their keys, and those of them that are examined."""
+        given = [(run, keys) for run in runs if (keys := self._keys(run, made, origins)) is not None]
+        return given, [run for run, _ in given if run.sender not in self._right or self._draw() % _ONE_IN == 0]
+
+    def _keys(self, run: PlaceRun, made: PlaceFormat, origins: NDArray[np.int64]) -> Ints | None:
         """The keys of a run; None if they are not to be used."""
         count = run.end - run.first
         if run.space != made.space:

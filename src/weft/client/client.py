@@ -76,6 +76,8 @@ def connect(  # noqa: PLR0913 - the options of a client
     - `retry_for`: seconds to keep trying after a connection is lost; None means forever.
     - `expires`: seconds that the broker keeps named sessions of this client while nobody uses them; None means as long
       as the broker allows.
+    - `map_events`: map events to curves or labels here, which saves brokers with the routing model mics or dls some
+      work; it costs this client more than it saves one broker.
 
     Cost: nothing is sent before the block is entered; then one connection and one round trip.
 

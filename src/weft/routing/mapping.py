@@ -102,11 +102,11 @@ class Mapper:
 
     def _points(self, events: Sequence[AnyEvent]) -> Ints:
         """The keys of events. A few are mapped one by one, because a batch has a price of its own."""
-        if len(events) > _FEW:
+        if not 0 < len(events) <= _FEW:
             return self._space.points(events, self._schema)
         schema = self._schema
         plain = events if schema is None else [schema.conform(Event(dict(attributes_of(each)))) for each in events]
-        return np.array([self._space.point(each) for each in plain], np.int64).reshape(len(events), -1)
+        return np.array([self._space.point(each) for each in plain], np.int64)
 
 
 def _agreed(fingerprint: str) -> tuple[_Space, Schema | None]:

@@ -41,7 +41,7 @@ class PlaceFormat:
     space: bytes = field(init=False)  # its name on links
     width: int = field(init=False)  # bytes of a place
     _type: np.dtype[Any] = field(init=False, repr=False)
-    _limits: Ints = field(init=False, repr=False, compare=False)
+    _limits: np.ndarray[Any, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         name = blake2b(f"{_MAPPING} {self.fingerprint}".encode(), digest_size=8).digest()
@@ -49,7 +49,7 @@ class PlaceFormat:
         object.__setattr__(self, "space", name)
         object.__setattr__(self, "width", size * len(self.limits))
         object.__setattr__(self, "_type", np.dtype(f"<u{size}"))
-        object.__setattr__(self, "_limits", np.array(self.limits, np.int64))
+        object.__setattr__(self, "_limits", np.array(self.limits, self._type))
 
     def encode(self, keys: Ints) -> bytes:
         """The places of events, one row of keys each, one after the other."""
@@ -59,9 +59,8 @@ class PlaceFormat:
         """The keys of so many events; None if the bytes are not those of places in this space."""
         if len(data) != count * self.width:
             return None
-        keys = np.frombuffer(data, self._type).astype(np.int64).reshape(count, len(self.limits))
-        sound = bool(((keys >= 0) & (keys <= self._limits)).all())  # eight bytes may be negative as an int64
-        return keys if sound else None
+        keys = np.frombuffer(data, self._type).reshape(count, len(self.limits))
+        return None if (keys > self._limits).any() else keys.astype(np.int64)
 
     def divide(self, data: bytes) -> list[bytes]:
         """The place of each event."""

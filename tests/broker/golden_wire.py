@@ -196,7 +196,7 @@ def _behind(on: Recorder) -> None:
 
 def stored() -> Recorder:
     """Version 3: which acknowledgements are stored, those of an earlier connection, and announced dead letters."""
-    on = Recorder(schema=QUAKES, limits={"failures": 1, "floors": 0})
+    on = Recorder(schema=QUAKES, limits={"failures": 1, "ack_delay": 0})
     on.do("connect s")
     on.say("s", Hello(versions=(2, 3), session="alerts"), subscribe(1, "magnitude >= 5"))
     on.do("connect p")
@@ -313,7 +313,7 @@ def _pair(log: Log | None = None, **options: Any) -> Pair:
 
 def linked(log: Log | None = None) -> tuple[Pair, list[Recorder]]:
     """Events, interest and questions that cross a link, which breaks and comes back; the brokers as they are then."""
-    pair = _pair(log, advertised=True, model="merging", limits={"failures": 1, "floors": 1})
+    pair = _pair(log, advertised=True, model="merging", limits={"failures": 1, "ack_delay": 1})
     pair.hello("a", "s")
     pair.say("a", "s", subscribe(1, "x > 5"), subscribe(2, "x > 7 AND y = 1", 1), Advertise(1, "x < 100"))
     pair.wait(3)  # the neighbour is not there: incomplete
@@ -409,7 +409,7 @@ def restored(pair: Pair, log: Log) -> Recorder:
         name="a",
         advertised=True,
         model="merging",
-        limits={"failures": 1, "floors": 1},
+        limits={"failures": 1, "ack_delay": 1},
         monotonic=5 * SECOND,
         utc=before.utc + 60 * SECOND,
         draws=5001,

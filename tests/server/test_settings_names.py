@@ -5,7 +5,16 @@ import pytest
 from weft.errors import OptionError
 from weft.server.config import RENAMED, RENAMED_ROLES, load_config
 
-VALUES = {"auth.longest": "1 h", "auth.longest_wait": "2 min", "connections.most": "77", "connections.patience": "3 s"}
+VALUES = {
+    "auth.longest": "1 h",
+    "auth.longest_wait": "2 min",
+    "balance.rest": "4 s",
+    "connections.most": "77",
+    "connections.patience": "3 s",
+    "limits.floors": "5 ms",
+    "limits.longest_backoff": "6 s",
+    "limits.strangers": "88",
+}
 
 
 @pytest.mark.parametrize("old", RENAMED)

@@ -606,6 +606,12 @@ class Core:
             dict(engine.chosen),
         )
 
+    @property
+    def averages(self) -> dict[str, float]:
+        """Moving averages per second: of the events that come in, and of their matches here."""
+        matcher, second = self._parts.matcher, self._journal.at // 1_000_000
+        return {"events": matcher.events.per_second(second), "matches": matcher.matches.per_second(second)}
+
     def _profile_figures(self) -> dict[str, int]:
         """How many profiles and queries there are, unless there are none."""
         figures = {

@@ -391,7 +391,7 @@ class Commit:
 
     def _add_watermarks(self, write: PendingWrite, now: Now) -> None:
         """Store acknowledgements when the first of them has waited for a while."""
-        journal, delay = self._journal, self._limits.floors
+        journal, delay = self._journal, self._limits.ack_delay
         if now.monotonic < self._watermarks_at:
             return
         if self._watermarks_at == 0 and (delay or now.monotonic < self._full_until):

@@ -82,7 +82,7 @@ class ClientConnections:
             self._out.close(connection.id)
             return
         sessions.connections[connection.id] = sessions.unauthenticated[connection.id] = connection
-        if len(sessions.unauthenticated) > limits.strangers:
+        if len(sessions.unauthenticated) > limits.unauthenticated:
             self._counts["strangers pushed out"] += 1
             oldest = next(iter(sessions.unauthenticated.values()))
             self.close(oldest, "hello", "too many connections are not authenticated yet", now)

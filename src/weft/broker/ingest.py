@@ -80,7 +80,7 @@ class Ingest:
             expiries.append(expires)
             if expires != NEVER:
                 write.expiring = True
-        session.pub_received = received
+        session.accept(received, len(messages) - repeated, at)
         new = received + 1 - first
         if repeated:
             self._counts["duplicates"] += repeated

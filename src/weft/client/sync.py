@@ -301,7 +301,7 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.subscriptions)
     def subscriptions(self, session: str = "", *, text: str = "", broker: str = "") -> Iterator[SubscriptionFacts]:
         """It blocks once for a page."""
-        return self._listed(AskSubscriptions(session, text), broker)
+        return self._listed(AskSubscriptions(session, text, rated=True), broker)
 
     @_documented(Client.items)
     def items(
@@ -372,6 +372,9 @@ class SyncDeadLetterQueue(_Blocking[DeadLetterQueue]):
 
     def __init__(self, twin: DeadLetterQueue) -> None:
         self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
 
     list = _blocking(DeadLetterQueue.list)
     redeliver = _blocking(DeadLetterQueue.redeliver)
@@ -467,6 +470,9 @@ class SyncSubscriptionSet(SyncSubscription):
 
     def __repr__(self) -> str:
         return f"<weft.SyncSubscriptionSet{self._twin._shown}>"
+
+    def _repr_html_(self) -> str:
+        return self._twin._repr_html_()
 
     @property
     def filters(self) -> Mapping[Label, str]:

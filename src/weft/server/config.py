@@ -151,7 +151,7 @@ class BalanceConfig:
     every: Duration = 5_000_000  # between two reports of the load
     above: float = 1.2  # times the mean load: a broker with more moves sessions away
     max_sessions: int = 64  # that it moves at a time
-    rest: Duration = 30_000_000  # that a session stays at least where it has come
+    min_stay: Duration = 30_000_000  # that a session stays at least where it has come
 
     def __post_init__(self) -> None:
         if self.address:
@@ -164,7 +164,7 @@ class BalanceConfig:
     @property
     def limits(self) -> BalanceLimits:
         """When sessions are moved, and how many."""
-        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.rest)
+        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.min_stay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,14 +265,18 @@ def http_place(text: str, setting: str = "http") -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-_TIMES = ("backoff", "longest_backoff", "floors", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
+_TIMES = ("backoff", "max_backoff", "ack_delay", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
 _SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
 SHORT = {"model": "model.name"}  # `model = "mics"` is a model without further options
 RENAMED = {  # settings that had another name; the old one is accepted, with a note
     "auth.longest": "auth.max_lifetime",
     "auth.longest_wait": "auth.max_wait",
     "connections.most": "connections.max",
+    "balance.rest": "balance.min_stay",
     "connections.patience": "connections.drain_timeout",
+    "limits.floors": "limits.ack_delay",
+    "limits.longest_backoff": "limits.max_backoff",
+    "limits.strangers": "limits.unauthenticated",
 }
 RENAMED_ROLES: Mapping[str, Literal["parent", "child"]] = {"master": "parent", "slave": "child"}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}

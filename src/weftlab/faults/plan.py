@@ -58,7 +58,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {  # in the order in which they are drawn
     "failures": (0, 0, 1),
     "full": (250, 1_000, 20_000),
     "login": (0, 400_000),  # where clients show credentials
-    "strangers": (0, 0, 2),
+    "unauthenticated": (0, 0, 2),
     "hello": (0, 100_000),
 }
 

@@ -43,7 +43,7 @@ QUEUE_LIMITS = {  # of a broker's clients and queues
     "failures": (2, 5),
     "backoff": (1_000, 50_000),
     "tail": (0, 4_000, 64 << 20),
-    "floors": (0, 5_000, 50_000),
+    "ack_delay": (0, 5_000, 50_000),
     "turn": (3, 2_000),
     "idle": (0, 1_500_000),
 }

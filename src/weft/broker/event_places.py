@@ -101,11 +101,12 @@ class EventPlaces:
     # -- what publishers and neighbours are told --------------------------------------------------------
 
     def ask(self, connection: Connection) -> None:
-        """A client is told the space, now and whenever it changes."""
-        self._is_asked = True
-        self.tell()
-        connection.wants_space = True
-        self._out.send(connection.id, self._offer)
+        """A client is told the space, now and whenever it changes. To ask again has no effect."""
+        if not connection.wants_space:
+            self._is_asked = True
+            self.tell()
+            connection.wants_space = True
+            self._out.send(connection.id, self._offer)
 
     def tell(self) -> None:
         """Tell the clients that have asked, if the space has changed."""

@@ -257,6 +257,7 @@ class Departures:
             before, session.epoch = session.epoch, epoch
             session.asked = answered = AskedMove(epoch, source, 0, message.invited, self._journal.end)
             self.described[session.id] = session
+            self.watch(now)
             rows = [Put(session.row()), Put(answered.row(session.id))]
             self._journal.write.require(rows, MoveStored(MoveStep.ANSWERED, (session, answered, before)))
 
@@ -583,11 +584,11 @@ class Departures:
             yield from rows
             after = rows[-1].offset
 
-    # -- the new broker has lost its log ----------------------------------------------------------------
+    # -- the new broker has crashed, or lost its log ----------------------------------------------------
 
     def watch(self, now: Now) -> None:
-        """Remind new brokers while any has not got everything: one may have lost its log, and says so then."""
-        if self.left and not self._is_reminding:
+        """Remind new brokers while any has not got everything: one may have crashed, or lost its log, and says so."""
+        if (self.left or self._with_asked()) and not self._is_reminding:
             self._is_reminding = True
             self._timers.add(now.monotonic + _REMINDED, self._remind)
 
@@ -595,7 +596,16 @@ class Departures:
         self._is_reminding = False
         for departure in self.left.values():
             self.remind(departure, now)
+        for session, asked in self._with_asked():
+            if session.cutting is None:  # that is stored, or on its way into the log
+                self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
         self.watch(now)
+
+    def _with_asked(self) -> list[tuple[Session, AskedMove]]:
+        """The sessions that another broker was told of, and may have."""
+        here = self._sessions.by_id
+        self.described = {key: each for key, each in self.described.items() if each.asked and here.get(key) is each}
+        return [(each, each.asked) for each in self.described.values() if each.asked is not None]
 
     def remind(self, departure: Departure, now: Now) -> None:
         """Tell the new broker again that the session is its own."""
@@ -744,10 +754,8 @@ class Departures:
     @property
     def needed(self) -> Offset:
         """The first event that a new broker may still pull, or that is looked at when a session is cut off."""
-        here = self._sessions.by_id
-        self.described = {key: each for key, each in self.described.items() if each.asked and here.get(key) is each}
         least = self._journal.next - _LONGEST  # what is older is not looked at, but described again
-        starts = (max(each.asked.start, least) for each in self.described.values() if each.asked is not None)
+        starts = (max(asked.start, least) for _, asked in self._with_asked())
         return Offset(min((*starts, *(each.floor for each in self.left.values())), default=NEVER))
 
     # -- recovery ---------------------------------------------------------------------------------------

@@ -93,7 +93,8 @@ class Moves:
         self.departures = Departures(parts, ingest, links, adverts, clients, self._post)
         self.arrivals = Arrivals(parts, ingest, links, subscriptions, adverts, clients, self.departures, self._post)
         self.balance = Balance(parts, links, self.arrivals.came, self.invite)
-        self.unscheduled: list[Arrival | Departure] = []  # restored; they go on with the first tick
+        self.unscheduled: list[Arrival] = []
+        self.is_restored = False  # what was restored goes on with the first tick
         self._reactions: dict[Reaction, Callable[..., None]] = {
             Reaction.IGNORE: self._ignore,
             Reaction.WAIT: self._ignore,
@@ -101,6 +102,7 @@ class Moves:
             Reaction.POINT: self._point,
             Reaction.ANSWER: self._answer,
             Reaction.INSTALL: self._install,
+            Reaction.DECLINE: self._decline,
             Reaction.DENY: self._deny,
             Reaction.RETURN: self._return,
             Reaction.CLAIM: self._claim_lost,
@@ -397,10 +399,9 @@ class Moves:
 
     def begin(self, now: Now) -> None:
         """Go on with what was restored."""
-        unscheduled, self.unscheduled = self.unscheduled, []
-        for item in unscheduled:
-            if isinstance(item, Arrival):
-                self._repeat(item, now)
+        unscheduled, self.unscheduled, self.is_restored = self.unscheduled, [], False
+        for arrival in unscheduled:
+            self._repeat(arrival, now)
         self.departures.watch(now)
 
     def _ask(self, message: MoveInvite, source: str, now: Now) -> None:
@@ -517,6 +518,11 @@ class Moves:
         arrival = self.arrivals.arriving[asking.id]
         self._repeat(arrival, now)
         self._be_patient(arrival, asking.patience, now)
+
+    def _decline(self, message: MovedSession, source: str, now: Now) -> None:
+        if message.part == 0:
+            reason = f"nobody asks {self.name} for the session any more"
+            self._post(source, MoveRefused(message.session, message.epoch, "gone", reason), now)
 
     def _arrival(self, message: AnyMove, source: str, now: Now) -> Arrival | None:
         arrival = self.arrivals.arriving.get(message.session)
@@ -722,6 +728,6 @@ class Moves:
                 session.asked = AskedMove.of(row)
         self.arrivals.restore(kept)
         left = self.departures.restore(kept)
-        arrivals, departures = self.arrivals, self.departures
-        self.unscheduled = [*arrivals.arriving.values(), *arrivals.finishing.values(), *departures.left.values()]
+        self.unscheduled = [*self.arrivals.arriving.values(), *self.arrivals.finishing.values()]
+        self.is_restored = True
         return left

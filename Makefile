@@ -81,8 +81,8 @@ else
 	PYTHONPATH=tests $(BIN)/python tests/server/chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 endif
 
-mutants: $(READY)  ## faults planted into brokers, links and clients, each of which the simulation must notice
-	$(BIN)/pytest -n 2 -m "slow or not slow" tests/lab/test_mutants.py $(ARGS)
+mutants: $(READY)  ## faults planted into brokers, links, clients and nodes of a ring, each of which the simulation must notice
+	$(BIN)/pytest -n 2 -m "slow or not slow" tests/lab/test_mutants.py tests/lab/test_ring_faults.py $(ARGS)
 
 setup: $(READY)
 

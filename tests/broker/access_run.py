@@ -53,7 +53,7 @@ from weft.protocol.messages import (
 PRINCIPALS = ("ann", "bob")
 NUMBERS = (None, -1, 0, 0.5, 1, 1.25, 1.5, 1.75, 2, 3.5, "a")  # one of each cell that the numbers of tests make
 ALL_EVENTS: list[dict[str, Any]] = [*EVENTS, *({"a": a, "b": b} for a, b in product(NUMBERS, repeat=2))]
-SMALL = ClientLimits(window_events=2, turn=3, tail=3_000, backoff=100, longest_backoff=200, failures=1, held=5)
+SMALL = ClientLimits(window_events=2, turn=3, tail=3_000, backoff=100, max_backoff=200, failures=1, held=5)
 
 
 @lru_cache(4096)

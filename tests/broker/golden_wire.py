@@ -24,6 +24,7 @@ from weft.protocol.link_messages import LinkAhead, LinkFeatures, LinkHello, Link
 from weft.protocol.messages import (
     Ack,
     Advertise,
+    AskSpace,
     AskStatus,
     AskStored,
     Bye,
@@ -36,6 +37,7 @@ from weft.protocol.messages import (
     NewEpoch,
     Ping,
     Publish,
+    PublishPlaced,
     PublishProfile,
     Question,
     QueueNumber,
@@ -194,7 +196,7 @@ def _behind(on: Recorder) -> None:
 
 def stored() -> Recorder:
     """Version 3: which acknowledgements are stored, those of an earlier connection, and announced dead letters."""
-    on = Recorder(schema=QUAKES, limits={"failures": 1, "floors": 0})
+    on = Recorder(schema=QUAKES, limits={"failures": 1, "ack_delay": 0})
     on.do("connect s")
     on.say("s", Hello(versions=(2, 3), session="alerts"), subscribe(1, "magnitude >= 5"))
     on.do("connect p")
@@ -311,7 +313,7 @@ def _pair(log: Log | None = None, **options: Any) -> Pair:
 
 def linked(log: Log | None = None) -> tuple[Pair, list[Recorder]]:
     """Events, interest and questions that cross a link, which breaks and comes back; the brokers as they are then."""
-    pair = _pair(log, advertised=True, model="merging", limits={"failures": 1, "floors": 1})
+    pair = _pair(log, advertised=True, model="merging", limits={"failures": 1, "ack_delay": 1})
     pair.hello("a", "s")
     pair.say("a", "s", subscribe(1, "x > 5"), subscribe(2, "x > 7 AND y = 1", 1), Advertise(1, "x < 100"))
     pair.wait(3)  # the neighbour is not there: incomplete
@@ -407,7 +409,7 @@ def restored(pair: Pair, log: Log) -> Recorder:
         name="a",
         advertised=True,
         model="merging",
-        limits={"failures": 1, "floors": 1},
+        limits={"failures": 1, "ack_delay": 1},
         monotonic=5 * SECOND,
         utc=before.utc + 60 * SECOND,
         draws=5001,
@@ -556,6 +558,25 @@ def profiles() -> list[Recorder]:
     return [*pair.ends.values()]
 
 
+def places() -> list[Recorder]:
+    """Places of events: a space that is not there yet, a place of another space, and places on links."""
+    pair = Pair(*(Recorder(name=each, log_id=f"log of {each}", model="mics", schema=CELLS) for each in "abc"))
+    pair.hello("a", "q", versions=(2, 7))
+    pair.say("a", "q", AskSpace())
+    pair.say("a", "q", Goodbye())
+    for one, other in ("ab", "bc"):
+        pair.do(one, f"attach {other} peer")
+        pair.do(other, f"attach {one} peer")
+        pair.dial(one, other, f"w{one}")
+    pair.hello("c", "s")
+    pair.say("c", "s", subscribe(1, "x > 5"))
+    pair.hello("a", "p", versions=(2, 7))
+    events = [PublishPlaced(n, raw(x=n, y=1), b"%d" % n, space=9, place=b"\x07\x00") for n in range(1, 9)]
+    pair.say("a", "p", *events[:4])
+    pair.say("a", "p", *events[4:])
+    return [*pair.ends.values()]
+
+
 def record(directory: Path) -> None:
     """Record all scenarios."""
     wire, logs = directory / "wire", directory / "broker_log"
@@ -593,6 +614,10 @@ def record(directory: Path) -> None:
     for each in profiles():
         each.save(
             wire / f"profiles-{each.broker.name}.txt", COMMENT.replace("commit 69c4c04", "the version that added them")
+        )
+    for each in places():
+        each.save(
+            wire / f"places-{each.broker.name}.txt", COMMENT.replace("commit 69c4c04", "the version that added them")
         )
     with TemporaryDirectory() as copy:
         shutil.copytree(logs, copy, dirs_exist_ok=True)

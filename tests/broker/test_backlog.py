@@ -117,7 +117,7 @@ def test_it_moves_after_a_restart_too() -> None:
 
 
 def test_what_was_acknowledged_out_of_order_is_not_counted_after_a_restart() -> None:
-    feed = Feed(limits=ClientLimits(floors=0))
+    feed = Feed(limits=ClientLimits(ack_delay=0))
     feed.hello("s")
     feed.say("s", Subscribe(ONE, "x = 1", ordered=False))
     feed.publish(1, 1, 0, 1, 1)

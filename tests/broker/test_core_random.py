@@ -32,7 +32,7 @@ from weft.protocol.messages import (
     Welcome,
 )
 
-SMALL = ClientLimits(window_events=4, turn=3, tail=4_000, backoff=100, longest_backoff=400, failures=3)
+SMALL = ClientLimits(window_events=4, turn=3, tail=4_000, backoff=100, max_backoff=400, failures=3)
 QUEUES = 5  # 0, 1, 3 and 4 are ordered, 2 is not
 SHARED = QueueNumber(9)
 EVERYBODY = "*"  # whose the shared queue is

@@ -52,7 +52,7 @@ def nack(offset: int, attempt: int = 1, queue: QueueNumber = Q) -> Nack:
 
 
 def subscribed(ordered: bool = True, **limits: int) -> Broker:
-    broker = Broker(limits=ClientLimits(floors=0, **limits))  # type: ignore[arg-type]
+    broker = Broker(limits=ClientLimits(ack_delay=0, **limits))  # type: ignore[arg-type]
     broker.hello("s")
     broker.say("s", Subscribe(ONE, "x = 1", ordered=ordered))
     return broker
@@ -98,7 +98,7 @@ def test_ranges_count_for_what_another_connection_was_sent_from_version_3_on(new
 
 
 def test_acknowledgements_are_called_stored_when_they_are_and_the_client_has_asked() -> None:
-    broker = Broker(at_once=False, limits=ClientLimits(floors=0))
+    broker = Broker(at_once=False, limits=ClientLimits(ack_delay=0))
     broker.hello("s", versions=(2, 3))
     broker.say("s", Subscribe(ONE, "x = 1"))
     broker.say("s", *events(1, 2, 3))
@@ -370,7 +370,7 @@ def test_when_the_log_is_full_a_dead_letter_is_not_lost() -> None:
 
 
 def sharing() -> Broker:
-    broker = Broker(limits=ClientLimits(floors=0))
+    broker = Broker(limits=ClientLimits(ack_delay=0))
     for name in ("a", "b"):
         broker.connect(name)
         broker.say(name, Hello())
@@ -615,7 +615,7 @@ def test_what_a_slow_connection_may_have_waiting_is_limited_in_bytes_too() -> No
 
 def behind() -> Broker:
     """A queue that may be one event behind, and has lost three."""
-    broker = Broker(limits=ClientLimits(floors=0))
+    broker = Broker(limits=ClientLimits(ack_delay=0))
     broker.hello("s")
     broker.say("s", Subscribe(ONE, "x = 1", lag=1))
     broker.cut("s")
@@ -649,7 +649,7 @@ def test_a_gap_is_told_after_a_restart() -> None:
 
 
 def test_a_dead_letter_on_its_way_is_not_lost_when_its_queue_is_too_far_behind() -> None:
-    broker = Broker(at_once=False, limits=ClientLimits(floors=0, failures=1))
+    broker = Broker(at_once=False, limits=ClientLimits(ack_delay=0, failures=1))
     broker.hello("s")
     broker.commit()
     broker.say("s", Subscribe(ONE, "x = 1", lag=1))

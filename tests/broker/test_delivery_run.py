@@ -4,6 +4,8 @@ few.
 
 from __future__ import annotations
 
+from math import exp
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -95,6 +97,33 @@ def test_many_matches_are_grouped_as_few_are(events: list[list[int]], durable: b
         assert seats.matched(SubId(slot)) == (2 * times, 8 if times else 0), "each way counts by itself"
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 200), st.booleans()), min_size=1, max_size=12))
+def test_moving_averages_are_those_of_the_definition(batches: list[tuple[int, int, bool]]) -> None:
+    """Against the sum over all seconds, with both ways of grouping."""
+    seats, second = LocalMatcher(make_table("simple")), 1_000
+    for slot in range(2):
+        seats.add(parse(f"x >= {slot}"), SeatId(slot + 1), "q", SubNumber(slot))
+    found: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    for passed, events, many in batches:
+        second += passed
+        found[many].append((second, events))
+        slots, size = np.zeros(events, np.int64), np.arange(events + 1)
+        if many:
+            seats._many(size, slots, second)
+        else:
+            seats._few([[0]] * events, second)
+    later = second + 10
+    expected = 0.0
+    for every in filter(None, found.values()):
+        weight = sum(events * exp((at - later) / 60) for at, events in every)
+        expected += weight / sum(exp(-age / 60) for age in range(later - every[0][0] + 1))
+    assert seats.rate(SubId(0), later * 1_000_000) == pytest.approx(expected, rel=1e-4)
+    assert seats.rates(later * 1_000_000) == [pytest.approx(expected, rel=1e-4), 0]
+    seats.replace(SubId(0), parse("x = 1"))
+    assert seats.rate(SubId(0), later * 1_000_000) == 0, "it was another filter's"
+
+
 def shown(matched: Matched) -> object:
     """The frames of each queue with sorted numbers, and the sorted seats of each event."""
     frames = matched.frames
@@ -112,7 +141,7 @@ def shown(matched: Matched) -> object:
 @pytest.mark.parametrize("session", ["named", ""])
 @pytest.mark.parametrize("sequence", [1, 0])
 def test_many_deliveries_leave_as_one_run(session: str, sequence: int) -> None:
-    broker, runs = Broker(limits=ClientLimits(run=5, floors=0)), []
+    broker, runs = Broker(limits=ClientLimits(run=5, ack_delay=0)), []
 
     def watched(messages: list[Outgoing]) -> list[ClientMessage]:
         runs.extend(each for each in messages if isinstance(each, DeliveryRun))

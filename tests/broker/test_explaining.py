@@ -132,7 +132,7 @@ def test_a_neighbour_that_is_not_warm_yet_gets_the_event_later() -> None:
 
 def test_a_master_gets_every_event() -> None:
     network = Network("root", "leaf")
-    network.link("leaf", "root", Role.MASTER)
+    network.link("leaf", "root", Role.PARENT)
     network.settle()
     found = explained(network, "leaf", {"x": 7})
     assert [link.why for link in found.hops[0].links] == ["master"]

@@ -150,7 +150,7 @@ def test_a_client_that_begins_an_epoch_behind_its_refused_events_begins_with_the
 
 
 def test_acknowledgements_that_were_stored_beside_refused_events_count() -> None:
-    broker = full(Broker(limits=ClientLimits(floors=0)))
+    broker = full(Broker(limits=ClientLimits(ack_delay=0)))
     broker.say("s", Ack(Q, Offset(2)))
     broker.say("p", event(2))
     broker.say("s", Unsubscribe(ONE))

@@ -238,16 +238,16 @@ def test_brokers_that_do_not_agree_say_what_differs(options: dict[str, object], 
 
 def test_roles_must_be_converse() -> None:
     network = Network("a", "b")
-    network["a"].attach("b", Role.MASTER)
-    network["b"].attach("a", Role.MASTER)
+    network["a"].attach("b", Role.PARENT)
+    network["b"].attach("a", Role.PARENT)
     network.dial("a", "b")
     network.settle()
-    assert network["a"].link("b").reason == ("a is attached as master here, and attaches b as master; it must be slave")
+    assert network["a"].link("b").reason == ("a is attached as parent here, and attaches b as parent; it must be child")
 
 
-def test_a_master_gets_every_event_and_tells_nothing() -> None:
+def test_a_parent_gets_every_event_and_tells_nothing() -> None:
     network = Network("m", "s")
-    network.link("s", "m", Role.MASTER)
+    network.link("s", "m", Role.PARENT)
     network.settle()
     subscribed(network, "m", "c", "x > 5")
     assert network["s"].heard("m") == []
@@ -344,9 +344,9 @@ def test_a_back_up_restored_under_its_old_id_is_refused() -> None:
     assert "a backup was restored under its old id" in network["a"].link("b").reason
 
 
-def test_a_table_that_tells_a_master_everything_again_changes_nothing() -> None:
+def test_a_table_that_tells_a_parent_everything_again_changes_nothing() -> None:
     network = Network("m", "s", table={"refresh": True})
-    network.link("s", "m", Role.MASTER)
+    network.link("s", "m", Role.PARENT)
     network.settle()
     subscribed(network, "s", "c", "x > 5")
     for _ in range(3):

@@ -114,7 +114,7 @@ def test_markers_that_wait_do_not_count_as_control_frames_and_are_bounded(monkey
     assert network["b"].got("s") == [b"event"]
 
 
-@pytest.mark.parametrize("role", [Role.PEER, Role.MASTER])
+@pytest.mark.parametrize("role", [Role.PEER, Role.PARENT])
 @pytest.mark.parametrize("advertised", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_no_marker_passes_anything_of_its_link(model: str, advertised: bool, role: Role) -> None:

@@ -22,7 +22,7 @@ from weft.protocol.messages import Advertise, Complete, Publish, Published, Refu
 from weft.routing import MODELS
 
 SEEDS = int(os.environ.get("MOVE_SEEDS", "12"))
-LIMITS = ClientLimits(slice=2, link_frames=3, link_events=4, turn=5, tail=2_000, window_events=5, floors=10_000)
+LIMITS = ClientLimits(slice=2, link_frames=3, link_events=4, turn=5, tail=2_000, window_events=5, ack_delay=10_000)
 SECOND = 1_000_000
 
 

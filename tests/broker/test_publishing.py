@@ -262,7 +262,7 @@ def test_what_has_expired_stays_expired_when_the_clock_goes_back() -> None:
 
 
 def test_what_has_expired_stays_expired_when_the_broker_restarts_and_the_clock_goes_back() -> None:
-    broker = Broker(limits=ClientLimits(floors=1_000_000))
+    broker = Broker(limits=ClientLimits(ack_delay=1_000_000))
     broker.hello("s")
     broker.say("s", Subscribe(SubNumber(1), "x = 1"))
     broker.cut("s")

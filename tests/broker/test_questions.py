@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from weft.protocol.messages import (
     Deliver,
     Failed,
     Hello,
+    Publish,
     Question,
     Revoked,
     SubNumber,
@@ -149,7 +150,35 @@ def test_sessions_and_subscriptions_are_listed_with_what_they_have() -> None:
         (2, "y = 1", 0, False),
     ]
     assert subs[0].matched_at == node.now.utc // 1_000_000
+    subs = answer(node, AskSubscriptions("alerts", rated=True)).rows
+    assert [row.rate for row in subs] == [pytest.approx(2), 0]
     assert [row.number for row in answer(node, AskSubscriptions(text="y")).rows] == [2]
+
+
+def test_rates_are_moving_averages_of_subscriptions_of_the_root_set_and_of_the_broker() -> None:
+    node = Broker()
+    node.hello("a", "alerts")
+    texts = ["x > 0", "x > 5", "x > 0", "y = 1"]
+    node.say("a", *(Subscribe(SubNumber(number), text) for number, text in enumerate(texts, 1)))
+    node.hello("p", "sensor")
+    sequences = count(1)
+    for second in range(200):
+        events = [{"x": 3}] * 3 + [{"x": 9}] * (2 if second >= 100 else 1)
+        node.say("p", *(Publish.of(next(sequences), event, b"") for event in events))
+        node.wait(1_000_000)
+    (roots,) = pages(node, AskOrder())
+    assert {row.filter: (row.holders, row.size, round(row.rate, 1)) for row in roots.rows} == {
+        "x > 0": (2, 2, 4.8),
+        "y = 1": (1, 1, 0.0),
+    }, "two thirds of the weight are of the last minute"
+    (subs,) = pages(node, AskSubscriptions("alerts", rated=True))
+    assert [round(row.rate, 1) for row in subs.rows] == [4.8, 1.8, 4.8, 0.0]
+    averages = node.core.averages
+    assert averages == {"events": pytest.approx(4.8, abs=0.05), "matches": pytest.approx(11.4, abs=0.1)}
+    node.wait(600_000_000)
+    (later,) = pages(node, AskSubscriptions("alerts", rated=True))
+    assert max(row.rate for row in later.rows) < 0.01
+    assert node.core.averages["events"] < 0.01
 
 
 def test_matches_are_counted_from_the_start_however_many_come_together() -> None:

@@ -560,7 +560,7 @@ def test_credentials_that_last_leave_nothing_of_a_connection_behind() -> None:
 
 
 def test_the_oldest_stranger_makes_room_for_a_new_one() -> None:
-    on = Broker(authenticate=refusing, limits=ClientLimits(strangers=3))
+    on = Broker(authenticate=refusing, limits=ClientLimits(unauthenticated=3))
     on.hello("ann", credentials=b"ann")
     on.connect("a", "b", "c", "d", "e")
     assert on.closed == ["a", "b"]

@@ -243,7 +243,7 @@ def test_since_a_time_begins_with_the_first_event_stored_then(broker: Broker) ->
 
 
 def test_a_replay_that_was_interrupted_goes_on_after_a_restart() -> None:
-    broker = Broker(limits=ClientLimits(window_events=2, floors=0))
+    broker = Broker(limits=ClientLimits(window_events=2, ack_delay=0))
     broker.hello("s")
     broker.say("s", *[event(n, n % 2) for n in range(1, 10)])
     answers = broker.say("s", Subscribe(ONE, "x = 1", since=Offset(1)))

@@ -1,7 +1,9 @@
 """The options of all commands: one name has one meaning; former names and orders of arguments still work."""
 
 import json
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 import typer
@@ -184,3 +186,41 @@ def test_the_options_of_a_connection_reach_the_command():
     ((name, connection),) = seen
     assert (name, connection.brokers, str(connection.authority)) == ("x", ["weft://one", "weft://two"], "ca.pem")
     assert connection.token_file is connection.certificate is None
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    {
+        "match": "weft match [OPTIONS] EVENTS RULES",
+        "demand": "weft demand [OPTIONS] [EVENTS] RULES",
+        "sessions move": "weft sessions move [OPTIONS] [NAME]... ADDRESS",
+        "pub": "weft pub [OPTIONS] [FILE...]",
+        "filter check": "weft filter check [OPTIONS] TEXT...",
+    }.items(),
+)
+def test_a_line_of_usage_names_arguments_as_manuals_do(command, usage):
+    shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="weft").stdout
+    assert usage in " ".join(shown.split())
+
+
+ROOT = Path(__file__).parent.parent.parent
+TEXTS = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "Makefile", *(ROOT / "src").rglob("*.py")]
+
+
+def test_texts_name_only_options_that_commands_have():
+    """Former names are for those who know them; no page or message teaches them."""
+    known = {
+        path: {name for each in command.params for name in (*each.opts, *each.secondary_opts) if not each.hidden}
+        for path, command in commands()
+    }
+    known["sessions"] = known["sessions list"]
+    every = {"--help", "--version", "-q", "-v", "--install-completion"}
+    unknown = []
+    for text in TEXTS:
+        for line in re.findall(r"(?:^|[\s$`(])weft ([a-z][^`\n]*)", text.read_text(encoding="utf-8"), re.MULTILINE):
+            words = re.split(r"\s#\s|\s\|", line)[0].split()
+            path = next((each for each in (" ".join(words[:2]), " ".join(words[:1])) if each in known), None)
+            named = {each.partition("=")[0].rstrip(".,;:)'\"") for each in words if re.match(r"--[a-z]", each)}
+            if path and (odd := named - known[path] - every):
+                unknown.append((text.name, path, odd))
+    assert unknown == []

@@ -101,3 +101,12 @@ def test_another_broker_that_is_not_there_is_one_sentence(local, words):
     done = weft(local, *words, "--at", "north", code=1)
     assert done.stderr.strip() == "weft: north cannot be asked now: no route leads to it"
     assert json.loads(weft(local, *words, "--at", "north", "--json", code=1).stdout)["error"]["kind"] == "RequestError"
+
+
+def test_the_busiest_roots_are_shown(local):
+    answer = json.loads(weft(local, "status", "--roots", "5", "--json").stdout)
+    (root,) = answer["roots"]
+    assert (root["filter"], root["holders"], root["size"]) == ("magnitude >= 5", 1, 1)
+    assert 0 < root["rate"] <= 5
+    assert re.search(r"\d\.\d\d\s+1\s+0\s+magnitude >= 5", weft(local, "status", "--roots", "1").stdout)
+    assert "leave out --live" in weft(local, "status", "--roots", "1", "--live", code=1).stderr

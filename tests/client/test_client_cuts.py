@@ -14,7 +14,7 @@ from weft.client.events import outgoing
 from weft.client.session import ClientSession
 from weft.client.subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
 
-LIMITS = ClientLimits(window_events=7, backoff=2_000, failures=1_000_000, floors=0)
+LIMITS = ClientLimits(window_events=7, backoff=2_000, failures=1_000_000, ack_delay=0)
 
 
 class Application:

@@ -441,7 +441,7 @@ def test_acknowledgements_that_are_lost_again_and_again_do_not_make_others_forgo
 
 def slow_disk(window: int = 2, *, events: int = 200, **options: object):
     """A consumer of many events, whose broker stores nothing more until the test says so."""
-    lab, session = Lab(limits=ClientLimits(window_events=window, floors=0)), ClientSession("alerts")
+    lab, session = Lab(limits=ClientLimits(window_events=window, ack_delay=0)), ClientSession("alerts")
     given = SubscriptionOptions(**{"durable": True, **options})  # type: ignore[arg-type]
     state = SubscriptionState(ONE, given, window=window, token=session.token)
     session.subscribe(state, SubscriptionRequest("subscribe", "x > 0"))

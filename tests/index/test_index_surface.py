@@ -20,7 +20,7 @@ EVENTS = pa.table({"x": [1.0, 6.0, 3.0, None], "kind": ["k", "z", "k", "k"]})
 FOUND = [["a", "c"], ["b"], ["a"], []]
 
 
-@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame, pl.LazyFrame])
 def test_a_table_of_bounds_is_a_table_of_filters(make):
     index = weft.Index(make(BOUNDS))
     assert [sorted(ids) for ids in index.match_batch(EVENTS).lists()] == FOUND
@@ -48,10 +48,44 @@ def test_bounds_may_be_of_any_type_that_filters_compare():
     assert index.match({"d": moment}) == [2]
 
 
-def test_a_file_of_bounds_is_read_as_the_table(tmp_path):
-    pq.write_table(pa.table(BOUNDS), tmp_path / "rules.parquet")
-    index = weft.Index(tmp_path / "rules.parquet")
+FILES_OF_BOUNDS = {
+    "rules.parquet": lambda at: pq.write_table(pa.table(BOUNDS), at),
+    "rules.csv": lambda at: pl.DataFrame(BOUNDS).write_csv(at),
+    "rules.jsonl": lambda at: pl.DataFrame(BOUNDS).write_ndjson(at),
+    "rules.json": lambda at: pl.DataFrame(BOUNDS).write_json(at),
+}
+
+
+@pytest.mark.parametrize("name", FILES_OF_BOUNDS)
+def test_a_file_of_bounds_is_read_as_the_table(tmp_path, name):
+    index = weft.Index(_written(tmp_path / name, FILES_OF_BOUNDS[name]))
     assert [sorted(ids) for ids in index.match_batch(EVENTS).lists()] == FOUND
+    assert [*index.items()] == [*weft.Index(pa.table(BOUNDS)).items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "key,x_low\n1,5\n", "must have one column 'id'"),
+        ("a.csv", "id,x_low\n1,5\n,6\n", "position 1: an id must be"),
+        ("a.csv", "id,x_low\n1,5,7\n", "a.csv cannot be read"),
+        ("a.jsonl", '{"id": 1, "x_low": 5}\n{"id": 2, "x_low": "a"}\n', "a.jsonl cannot be read"),
+        ("a.jsonl", '{"id": 1, "x_low": 5}\n7\n', "line 1 has no 'filter'"),
+        ("a.json", '[{"id": 1, "x_low": {"a": 5}}]', "row 0"),
+    ],
+)
+def test_a_file_of_bounds_that_is_wrong_is_refused(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    index = weft.Index({"a": "x > 5"})
+    with pytest.raises(SubscriptionError, match=said):
+        index.update(tmp_path / name)
+    assert list(index) == ["a"]
+
+
+def test_filters_come_from_another_index_and_from_a_series():
+    index = weft.Index(pd.Series({"a": "x > 5", "b": "x < 3"}))
+    assert [*weft.Index(index).items()] == [*index.items()]
+    assert [*index] == ["a", "b"]
 
 
 def test_a_row_of_bounds_that_is_not_a_filter_is_named_and_nothing_is_added():
@@ -67,8 +101,10 @@ def test_an_empty_table_of_bounds_changes_nothing():
 
 
 def test_a_table_without_bounds_still_says_that_the_filter_is_missing():
-    with pytest.raises(SubscriptionError, match="must have one column 'filter'"):
+    with pytest.raises(SubscriptionError, match="must have one column 'filter': did you mean 'filtre'"):
         weft.Index(pa.table({"id": [1], "filtre": ["x > 5"]}))
+    with pytest.raises(SubscriptionError, match="must have one column 'filter', or bounds such as 'x_low'"):
+        weft.Index(pa.table({"id": [1], "owner": ["a"]}))
 
 
 BATCHES = {
@@ -109,6 +145,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
         weft.Index({"a": "x > 5"}).match_batch(tmp_path / name)
 
 
+def test_a_text_that_is_not_the_path_of_events_is_refused():
+    with pytest.raises(EventError, match=r"'events.csv' is not a file of events; use one of .*pandas"):
+        weft.Index({"a": "x > 5"}).match_batch("events.csv")
+
+
 def test_a_join_keeps_the_index_of_a_filtered_frame():
     frame = EVENTS.to_pandas()
     part = frame[frame.kind == "k"]  # rows 0, 2 and 3: positions differ from labels
@@ -139,6 +180,9 @@ def test_a_join_with_other_events_is_refused():
         found.join(EVENTS.append_column("subscription", pa.array([1] * 4)))
     with pytest.raises(EventError, match="table or a list of mappings"):
         found.join([1, 2, 3, 4])
+    for unread in (pl.from_arrow(EVENTS).lazy(), "e.parquet", EVENTS.to_reader()):
+        with pytest.raises(EventError, match="read it first"):
+            found.join(unread)
 
 
 def test_filters_are_looked_up_by_id():

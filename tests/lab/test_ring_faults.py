@@ -86,10 +86,10 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 @pytest.mark.parametrize(
     ("mutate", "seed"),
     [
-        (takes_over_without_handover, 22),
+        (takes_over_without_handover, 9),
         (forgets_the_leaver, 7),
-        (trusts_an_empty_copy, 10),
-        (never_looks_for_other_rings, 1),
+        (trusts_an_empty_copy, 24),
+        (never_looks_for_other_rings, 10),
     ],
 )
 def test_a_broken_node_is_noticed(monkeypatch: pytest.MonkeyPatch, mutate: Mutant, seed: int) -> None:

@@ -71,7 +71,13 @@ PROFILES = Group(
         Put(ShownRow(SeatId(1), 99, "station", "8", 4600, 9100)),
     ),
 )
-BY_FORMAT = {1: GROUPS, 2: (*GROUPS, MOVES), 3: (*GROUPS, MOVES, PROFILES)}  # what each golden log holds
+FILTERS = Group(6000, None, (Put(ShownRow(SeatId(1), 98, "station", "9", 4700, 9200, 1 << 62)),))
+BY_FORMAT = {  # what each golden log holds
+    1: GROUPS,
+    2: (*GROUPS, MOVES),
+    3: (*GROUPS, MOVES, PROFILES),
+    4: (*GROUPS, MOVES, PROFILES, FILTERS),
+}
 
 
 def write(directory: Path) -> None:
@@ -80,6 +86,7 @@ def write(directory: Path) -> None:
     log.commit(GROUPS[2:])
     log.commit([MOVES])
     log.commit([PROFILES])
+    log.commit([FILTERS])
     log.close()
 
 

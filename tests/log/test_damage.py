@@ -43,7 +43,7 @@ ROWS = [
     LinkRow(SeatId(50), "north", "peer", "f" * 32, 7, Offset(3)),
     *(HeardRow(SeatId(50), 0, at, b"item", at % 2) for at in range(30)),
     ProfileRow(60, SessionId(5), "7", "x > 5", 3, 9, 1, b"payload"),
-    ShownRow(SeatId(1), 8, "source", "7", 3, 9),
+    ShownRow(SeatId(1), 8, "source", "7", 3, 9, 5),
     DeadRow(SeatId(1), Offset(1), 5, "no", 9, b"body"),
 ]
 

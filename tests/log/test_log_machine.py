@@ -53,7 +53,7 @@ ROWS = st.one_of(
     st.builds(DeadRow, few, few, big, name, big, blob),
     st.builds(MoveRow, few, st.integers(0, 3), few, name, big, big, big, blob),
     st.builds(ProfileRow, few, few, name, name, big, big, big, blob),
-    st.builds(ShownRow, few, big, name, name, big, big),
+    st.builds(ShownRow, few, big, name, name, big, big, big),
 )
 REMOVALS = st.sampled_from(list(KEYS)).flatmap(
     lambda table: st.builds(Remove, st.just(table), st.tuples(*[st.integers(1, 6)] * len(KEYS[table])))

@@ -207,11 +207,11 @@ def test_a_broker_that_crashes_is_connected_again_and_loses_nothing() -> None:
 def test_what_a_broker_sent_arrives_before_the_end_of_its_connection() -> None:
     network = BrokerNetwork("a", "b", checked=True)
     network["a"].attach("b", Role.PEER)
-    network["b"].attach("a", Role.MASTER)  # the roles do not agree
+    network["b"].attach("a", Role.PARENT)  # the roles do not agree
     network.dial("a", "b")
     network.settle()
     assert not network.wires
-    assert "a is attached as master here" in network["a"].link("b").reason, "the last words of b arrived"
+    assert "a is attached as parent here" in network["a"].link("b").reason, "the last words of b arrived"
 
 
 def test_time_passes_at_all_brokers() -> None:

@@ -105,19 +105,19 @@ def test_links_form_a_tree() -> None:
     with pytest.raises(LocalProtocolError, match="not linked"):
         overlay.detach(A, C)
     overlay.detach(A, B)
-    with pytest.raises(LocalProtocolError, match="slaves"):
-        overlay.attach(B, A, Role.MASTER)  # b has a peer
-    with pytest.raises(LocalProtocolError, match="slaves"):
-        overlay.attach(A, B, Role.SLAVE)  # the same, seen from the other end: nothing stays behind
-    overlay.attach(A, B, Role.MASTER)
-    assert overlay.links(A) == {B: Role.MASTER}
-    assert overlay.links(B) == {C: Role.PEER, A: Role.SLAVE}
+    with pytest.raises(LocalProtocolError, match="children"):
+        overlay.attach(B, A, Role.PARENT)  # b has a peer
+    with pytest.raises(LocalProtocolError, match="children"):
+        overlay.attach(A, B, Role.CHILD)  # the same, seen from the other end: nothing stays behind
+    overlay.attach(A, B, Role.PARENT)
+    assert overlay.links(A) == {B: Role.PARENT}
+    assert overlay.links(B) == {C: Role.PEER, A: Role.CHILD}
 
 
 def test_all_events_of_a_hierarchy_go_up() -> None:
     overlay = TableNetwork([A, B, C, D], lambda: SimpleTable(index=small_index), np.random.default_rng(1))
-    for slave, master in ((B, A), (C, A), (D, C)):
-        overlay.attach(slave, master, Role.MASTER)
+    for child, parent in ((B, A), (C, A), (D, C)):
+        overlay.attach(child, parent, Role.PARENT)
     overlay.subscribe(D, SubId(1), WIDE)
     overlay.settle()
     assert overlay.sizes(B) == (0, 0)

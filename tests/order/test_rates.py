@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,8 +82,9 @@ def test_the_moving_average_follows_the_load() -> None:
     for second in range(20):
         for _ in range(8):
             control.deliver({"x": 1}, second + 0.5)
-    assert control.load(20.0)[each] == pytest.approx(8, rel=0.02)
-    assert control.load(40.0)[each] < 0.1
+    assert control.load(19.9)[each] == pytest.approx(8, rel=0.05)
+    assert control.load(79.9)[each] == pytest.approx(8 * (exp(-1) - exp(-4 / 3)) / (1 - exp(-4 / 3)), rel=0.05)
+    assert control.load(620.0)[each] < 0.01
 
 
 def test_a_filter_that_goes_takes_its_counter_along() -> None:

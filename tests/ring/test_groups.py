@@ -34,10 +34,26 @@ from weft.ring.keys_in_hand import SETTLE
 from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.messages import RequestToken
 from weft.ring.rendezvous import RendezvousNode
-from weft.ring.rendezvous_messages import Delivered, GiveCells, Locate, Reshaped, RingSend, RingSub, Subscribed
+from weft.ring.rendezvous_messages import (
+    Delivered,
+    Done,
+    EventId,
+    FetchSettings,
+    GiveCells,
+    Locate,
+    Publication,
+    Record,
+    Reshaped,
+    Review,
+    RingSend,
+    RingSub,
+    Store,
+    Subscribed,
+    Visit,
+)
 from weft.ring.ring_settings import RingSettings
 from weft.ring.topics import TopicTree
-from weft.ring.work import WorkState
+from weft.ring.work import WorkState, _Errand
 
 SPACE = IdSpace(16)
 
@@ -367,6 +383,31 @@ def test_whoever_is_given_cells_knows_which_members_may_know_more() -> None:
     later = now + SETTLE + 3 * REVIEW - 5_000_000
     assert node.keys.missing(later - 1) == [silent.address]
     assert node.keys.missing(later) == [], "it is not remembered for longer than where it was silent"
+
+
+def test_whoever_is_given_cells_that_are_still_being_learnt_goes_on_learning() -> None:
+    node = holder()
+    assert node.groups is not None
+    giver, me = node.chord.successor, node.me.id
+    record = Record(me, RingSub("n1", 1), "u", "TRUE", cells=(Key(3),), stamp=1)
+    gift = GiveCells(RequestToken(1), me, "u", Key(1), Key(5), (), Key(7), 3, learning=4_000_000)
+    node.receive(giver, [gift], 0)
+    visit = Visit(RequestToken(2), me, Publication(EventId("n1", 1), "u"), (Key(3),))
+    store = Store(RequestToken(3), me, (record,))
+    answers = [effect.message.ok for each in (visit, store) for effect in node.receive(giver, [each], 3_999_999)]
+    assert answers == [False, False], "what was stored might not be found yet"
+    assert record in node.records
+    assert node.receive(giver, [store], 4_000_000) == [RingSend(giver.address, Done(RequestToken(3)))]
+
+
+def test_a_member_that_is_to_register_anew_asks_the_root_that_says_so() -> None:
+    node = holder()
+    assert node.groups is not None
+    node.groups._referred("u", "t+u")
+    effects = node.groups.review(Review(RequestToken(1), node.me.id, "u", enter=True), 0)
+    asked = [each.message for each in effects if isinstance(each, RingSend) and isinstance(each.message, FetchSettings)]
+    asked += [errand.request for errand in node.work.of(_Errand) if isinstance(errand.request, FetchSettings)]
+    assert {each.host for each in asked} == {"u"}
 
 
 def test_a_gift_is_given_again_if_a_meeting_of_rings_has_taken_it_back() -> None:

@@ -13,6 +13,7 @@ from ring.rendezvous_network import RendezvousNetwork
 from weft.index.scan import ScanIndex
 from weft.ring import rendezvous
 from weft.ring.chord import ANSWER, ChordNode, quiet_ring
+from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
@@ -87,6 +88,9 @@ PROMISES = {
         "ring/test_promise.py::test_without_a_copy_nobody_answers_until_the_key_is_abandoned_and_learnt_anew",
         "ring/test_promise.py::test_the_periods_are_those_of_the_guide",
     ],
+    "The same holds for the keys of a topic that were lost": [
+        "ring/test_promise.py::test_cells_of_a_group_that_were_lost_with_all_copies_are_learnt_anew"
+    ],
     "A broker that was down, was killed or stopped cleanly": [
         "ring/test_bridge.py::test_what_is_published_while_a_broker_is_down_reaches_it_when_it_is_back",
         "ring/test_bridge.py::test_brokers_that_are_down_for_seconds_miss_nothing",
@@ -108,6 +112,9 @@ PROMISES = {
     "A node that is stopped takes no new events": [
         "ring/test_ring_faults.py::test_a_node_leaves_while_events_keep_coming_and_takes_no_more_itself",
         "ring/test_promise.py::test_a_node_that_leaves_waits_for_two_seconds_at_most",
+    ],
+    "Others have as many copies by then as before": [
+        "ring/test_ring_faults.py::test_a_node_leaves_when_its_keys_will_have_as_many_copies_as_before"
     ],
     "Its own clients' durable subscriptions stay": [
         "ring/test_promise.py::test_a_node_that_is_started_again_with_its_subscriptions_gets_what_it_is_owed"
@@ -216,6 +223,40 @@ def test_without_a_copy_nobody_answers_until_the_key_is_abandoned_and_learnt_ane
     network.run(5)
     assert network.delivered[event, home, 1] == 1
     assert sum(node.keys.incomplete for node in network.nodes.values()) == 1
+
+
+@pytest.mark.parametrize("ends", ["death", "leave while cut off"])
+def test_cells_of_a_group_that_were_lost_with_all_copies_are_learnt_anew(ends: str) -> None:
+    rule = GroupRule(depth=3, lease=9 * ANSWER)
+    network = ring(
+        50, 20_000, 30_000, 40_000, replicas=1, groups=rule, abandon=10 * ANSWER, reissue=8 * ANSWER, keep=3600 * ANSWER
+    )
+    everybody = names(50, 20_000, 30_000, 40_000)
+    for address in everybody[:3]:
+        network.subscribe(address, 1, "t", "x >= 0")
+    network.run(15)
+    (holder,) = {
+        node.me.address
+        for node in network.nodes.values()
+        if node.groups is not None and any(hold.has(SPACE, KEY) for hold in node.groups.cells.holds())
+    }
+    if ends == "death":
+        network.fail(holder)
+    else:
+        network.cut_off = {holder}
+        network.run(4)
+        network.leave(holder)
+        while holder in network.nodes:
+            network.run(0.5)
+        network.cut_off = set()
+    event = network.publish(everybody[3], "t", {"x": 10})
+    network.run(80)
+    assert {home for each, home, _ in network.delivered if each == event} == set(everybody[:3]) - {holder}
+    network.subscribe(everybody[3], 2, "t", "x >= 0")
+    network.run(5)
+    last = network.publish(everybody[3], "t", {"x": 10})
+    network.run(5)
+    assert network.delivered[last, everybody[3], 2] == 1, "everything is as before"
 
 
 def test_keys_that_nobody_answers_for_wait_for_a_node_that_has_a_copy() -> None:

@@ -17,6 +17,7 @@ from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import NEXT_LIFE, Life
 from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.messages import Ask, NodeAddress, Notify, RequestToken
+from weft.ring.own_interest import Subscribing
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
     CopyRecords,
@@ -33,6 +34,7 @@ from weft.ring.rendezvous_messages import (
     Store,
     Subscribed,
     Visited,
+    first_stamp,
 )
 from weft.ring.ring_settings import RingSettings
 from weft.ring.work import NEXT, RingWork, WorkState
@@ -192,7 +194,7 @@ def test_a_node_leaves_while_events_keep_coming_and_takes_no_more_itself() -> No
 
 
 @pytest.mark.parametrize("pause", [0, 0.05, 0.3, 1.2])
-@pytest.mark.parametrize("what", ["joins", "leave", "death first"])
+@pytest.mark.parametrize("what", ["joins", "leave", "owner leaves", "death first"])
 def test_one_death_close_to_joins_or_a_leave_loses_nothing(what: str, pause: float) -> None:
     network = ring(50, 20_000, 30_000, 40_000, 50_000, replicas=2, seed=int(10 * pause))
     owner, holder, home, other = names(50, 20_000, 30_000, 40_000)
@@ -211,6 +213,12 @@ def test_one_death_close_to_joins_or_a_leave_loses_nothing(what: str, pause: flo
         network.fail(owner)
         network.run(pause)
         network.leave(holder)
+    elif what == "owner leaves":  # and who has got everything from it dies
+        network.leave(owner)
+        while owner in network.nodes:
+            network.run(0.005)
+        network.run(pause)
+        network.fail(holder)
     else:
         network.run(pause)
         network.fail(owner)
@@ -219,6 +227,47 @@ def test_one_death_close_to_joins_or_a_leave_loses_nothing(what: str, pause: flo
     network.run(10)
     network.check()
     assert network.is_one_ring()
+
+
+@pytest.mark.parametrize("pause", [0.05, 0.4, 1.5])
+def test_two_deaths_with_quick_restarts_lose_nothing_with_three_copies(pause: float) -> None:
+    network = ring(50, 20_000, 30_000, 40_000, 50_000, replicas=3, seed=int(10 * pause))
+    owner, holder, home, other = names(50, 20_000, 40_000, 50_000)
+    network.subscribe(home, 1, "t", "x BETWEEN 1 AND 20")
+    network.run(5)
+    for distance, address in ((50, owner), (20_000, holder)):
+        network.fail(address)
+        network.run(pause)
+        network.join(at(distance), other)  # without its disk
+        network.run(pause)
+    for _ in range(5):
+        network.publish(other, "t", {"x": 12})
+        network.run(0.3)
+    network.run(20)
+    network.check()
+    assert network.is_one_ring()
+
+
+def test_a_node_leaves_when_its_keys_will_have_as_many_copies_as_before() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90, 130])[1]
+    node = RendezvousNode(chord, RingSettings(MAPPING, replicas=2, index=ScanIndex), np.random.default_rng(1))
+    first, second = chord.successors[:2]
+    node.leave(0)
+    sent: list[RingSend] = []
+    for now in (100_000, 200_000, 300_000):
+        chord._requests.clear()  # everybody is alive
+        sent += [effect for effect in node.tick(now) if isinstance(effect, RingSend)]
+        for effect in [each for each in sent if isinstance(each.message, CopyRecords)]:
+            node.receive(first, [Done(effect.message.token)], now) if effect.to == first.address else None
+    copies = [effect for effect in sent if isinstance(effect.message, CopyRecords) and effect.message.whole]
+    assert [effect.to for effect in copies] == [first.address, second.address]
+    assert not any(isinstance(effect.message, Handover) for effect in sent)
+    (handover,) = [
+        effect
+        for effect in node.receive(second, [Done(copies[1].message.token)], 400_000)
+        if isinstance(effect.message, Handover)
+    ]
+    assert handover.to == first.address
 
 
 def test_a_holder_that_leaves_while_the_key_moves_does_not_hide_subscriptions() -> None:
@@ -333,6 +382,38 @@ def test_a_record_whose_copy_fails_at_first_is_known_to_those_who_share_the_load
     assert node.receive(holder, [Done(held.message.token)], 2) == [
         RingSend(holder.address, Done(RequestToken(7), False))
     ]
+
+
+def test_records_of_a_node_that_is_forgotten_do_not_come_back_with_a_late_copy() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90])[1]
+    node = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex), np.random.default_rng(1))
+    gone = chord.successor
+    late, newer = (
+        Record(Key(80), RingSub(gone.address, 1), "t", "TRUE", stamp=first_stamp(life) + 1)
+        for life in (gone.life, gone.life + 1)
+    )
+    assert node.forget(gone.address) == []
+    assert gone.address not in chord.members
+    sender = chord.predecessor
+    assert sender is not None
+    node.receive(sender, [CopyRecords(RequestToken(1), (late,))], 0)
+    assert list(node.records) == []
+    node.receive(sender, [CopyRecords(RequestToken(2), (newer,))], 0)
+    assert list(node.records) == [newer], "it has come back after all"
+
+
+def test_a_subscription_that_cannot_be_stored_for_long_is_one_piece_of_work() -> None:
+    network = ring(50, 20_000, 30_000, reissue=2 * ANSWER, keep=3600 * ANSWER)
+    owner, home = names(50, 30_000)
+    network.cut_off = {home}
+    network.subscribe(home, 1, "t", "x >= 0")
+    network.run(30)
+    assert network.nodes[home].work.count(Subscribing) <= 1
+    network.cut_off = set()
+    network.run(30)
+    assert (home, Subscribed(1)) in network.effects
+    assert network.nodes[home].work.count(Subscribing) == 0
+    assert owner in network.nodes
 
 
 def test_a_filter_that_nothing_satisfies_is_stored_nowhere_and_its_node_can_leave() -> None:

@@ -183,6 +183,31 @@ def test_a_member_registers_again_once_for_all_topics_of_a_host() -> None:
     assert counts == [480, 80], "every three seconds"
 
 
+def test_two_hosts_that_both_have_a_topic_agree_on_one() -> None:
+    """Rings that meet unite the states under each key, and each root may have gone on in its own way."""
+    network = RendezvousNetwork(MAPPING, IDS, 1, groups=GroupRule(depth=3, lease=9 * SECOND, merging=MERGING))
+    subscribe(network, "t", [3, 40, 90])
+    subscribe(network, "u", [3, 40, 90], 100)
+    network.run(20)
+    assert state_of(network, "t").host == "t+u"
+    own = GroupId("t", "t")
+    for _, state in states(network):
+        if state.group == own:
+            later = replace(state, entrusted=None, members=(), serial=state.serial + 5)
+            for node in network.nodes.values():
+                if node.states.get(state.id) is not None:
+                    node.states.take((later,))
+    network.run(40)
+    hosts = {
+        state.host
+        for node, state in states(network)
+        if state.topic == "t" and node.keys.serves(state.key) and not state.entrusted
+    }
+    assert len(hosts) == 1
+    assert state_of(network, "t").members == (3, 40, 90)
+    publish(network, "tu")
+
+
 def test_without_merging_groups_stay_apart() -> None:
     network = RendezvousNetwork(MAPPING, IDS, 4, groups=GroupRule(depth=3))
     subscribe(network, "t", [3, 40, 90])

@@ -154,8 +154,8 @@ class Network(RuleBasedStateMachine):
     # -- the tree -------------------------------------------------------------------------------
 
     def top(self, broker: BrokerId) -> BrokerId:
-        master = next((other for other, role in self.overlay.links(broker).items() if role is Role.MASTER), None)
-        return broker if master is None else self.top(master)
+        parent = next((other for other, role in self.overlay.links(broker).items() if role is Role.PARENT), None)
+        return broker if parent is None else self.top(parent)
 
     def connect(self, one: BrokerId, other: BrokerId, up: bool) -> None:
         """Link two parts of the network in a way that roles allow."""
@@ -163,7 +163,7 @@ class Network(RuleBasedStateMachine):
         if self.hierarchical:
             one = self.top(one)
             if up and Role.PEER not in self.overlay.links(one).values():
-                role = Role.MASTER
+                role = Role.PARENT
             else:
                 other = self.top(other)
         self.overlay.attach(one, other, role)
@@ -364,7 +364,7 @@ class Network(RuleBasedStateMachine):
                         assert found == wanting - {source}
 
     def goes(self, table: RoutingTable, link: Link, role: Role, at: int) -> bool:
-        flood = table.exactness is Exactness.FLOOD or role is Role.MASTER
+        flood = table.exactness is Exactness.FLOOD or role is Role.PARENT
         return flood or bool(union(table.heard(link).values(), self.admits) >> at & 1)
 
     @rule()
@@ -393,7 +393,7 @@ class Network(RuleBasedStateMachine):
                         assert told_now.items() <= theirs.items(), "(1) told is not heard"
                     else:
                         assert dict(told_now) == dict(theirs), "(1) told is not heard"
-            if role is Role.SLAVE:
+            if role is Role.CHILD:
                 assert not table.told(Link(link))
                 continue
             beyond = reduce(or_, (heard[other] for other in roles if other != link), 0)
@@ -472,7 +472,7 @@ class Network(RuleBasedStateMachine):
                 wanted = [wish.filter for wish in self.wishes.values() if wish.broker == name]
                 wanted += [i for other in roles if other != link for i in table.heard(Link(other)).values()]
                 told = table.told(Link(link)).values()
-                for item in wanted if role is not Role.SLAVE else ():
+                for item in wanted if role is not Role.CHILD else ():
                     assert not as_form(item) or any(covers(wide, item) for wide in told), f"{item} is not covered"
 
 

@@ -117,13 +117,13 @@ def test_wrong_advertisements_are_refused(table: Advertised) -> None:
     table.check()
 
 
-def test_a_master_is_told_everything_and_a_slave_nothing() -> None:
+def test_a_parent_is_told_everything_and_a_child_nothing() -> None:
     table = Advertised(SimpleTable(index=small_index), index=small_index)
-    table.attach(NORTH, Role.MASTER)
-    assert table.attach(SOUTH, Role.SLAVE) == []
+    table.attach(NORTH, Role.PARENT)
+    assert table.attach(SOUTH, Role.CHILD) == []
     assert [tell.link for tell in table.change({SubId(1): LOW}, ())] == [NORTH]
     assert [tell.link for tell in adverts(table, SOUTH, add={ItemId(1): LOW})] == [NORTH]
-    with pytest.raises(LocalProtocolError, match="slaves"):
+    with pytest.raises(LocalProtocolError, match="children"):
         table.attach(Link("west"))
     table.check()
 

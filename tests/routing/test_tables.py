@@ -228,8 +228,8 @@ def test_a_table_is_told_the_roots_of_its_local_part_only() -> None:
 
 def test_subscriptions_and_all_events_go_up() -> None:
     table = SimpleTable(index=small_index)
-    assert table.attach(NORTH, Role.MASTER) == [Tell(NORTH, Update(fresh=True))]
-    assert table.attach(SOUTH, Role.SLAVE) == []
+    assert table.attach(NORTH, Role.PARENT) == [Tell(NORTH, Update(fresh=True))]
+    assert table.attach(SOUTH, Role.CHILD) == []
     assert [tell.link for tell in table.learn(SOUTH, Update(add=items(WIDE)))] == [NORTH]
     assert [tell.link for tell in table.change(subs(s1=NARROW), ())] == [NORTH]
     assert not table.told(SOUTH)
@@ -237,34 +237,34 @@ def test_subscriptions_and_all_events_go_up() -> None:
     assert table.route({"x": 6}, NORTH) == {SOUTH}
     routes = table.route_batch([{"y": 1}, {"x": 1}], None)
     assert {link: places.tolist() for link, places in routes.items()} == {SOUTH: [1], NORTH: [0, 1]}
-    with pytest.raises(RemoteProtocolError, match="master"):
+    with pytest.raises(RemoteProtocolError, match="parent"):
         table.learn(NORTH, Update(add=items(WIDE)))
     table.check()
 
 
 @pytest.mark.parametrize("make", [SimpleTable, FloodingTable])
-def test_a_broker_with_a_master_has_only_slaves_besides(make: Any) -> None:
+def test_a_broker_with_a_parent_has_only_children_besides(make: Any) -> None:
     table = make()
-    table.attach(NORTH, Role.MASTER)
-    for role in (Role.PEER, Role.MASTER):
-        with pytest.raises(LocalProtocolError, match="slaves"):
+    table.attach(NORTH, Role.PARENT)
+    for role in (Role.PEER, Role.PARENT):
+        with pytest.raises(LocalProtocolError, match="children"):
             table.attach(SOUTH, role)
     with pytest.raises(LocalProtocolError, match="detach"):
         table.attach(NORTH, Role.PEER)
     table.detach(NORTH)
     table.attach(SOUTH, Role.PEER)
-    with pytest.raises(LocalProtocolError, match="slaves"):
-        table.attach(NORTH, Role.MASTER)
+    with pytest.raises(LocalProtocolError, match="children"):
+        table.attach(NORTH, Role.PARENT)
 
 
-def test_a_slave_replaces_its_whole_root_set_from_time_to_time() -> None:
-    table, master = IdentityTable(index=small_index, refresh=True), SimpleTable(index=small_index)
-    table.attach(NORTH, Role.MASTER), master.attach(SOUTH, Role.SLAVE), master.attach(WEST)
+def test_a_child_replaces_its_whole_root_set_from_time_to_time() -> None:
+    table, parent = IdentityTable(index=small_index, refresh=True), SimpleTable(index=small_index)
+    table.attach(NORTH, Role.PARENT), parent.attach(SOUTH, Role.CHILD), parent.attach(WEST)
     table.change(subs(s1=WIDE), ())
     (tell,) = table.step(100)
     assert tell == Tell(NORTH, Update(fresh=True, add=items(WIDE)))
-    assert [each.link for each in master.learn(SOUTH, tell.update)] == [WEST]  # a master that had lost it is healed
-    assert master.learn(SOUTH, tell.update) == []  # and one that had not stays as it is
+    assert [each.link for each in parent.learn(SOUTH, tell.update)] == [WEST]  # a parent that had lost it is healed
+    assert parent.learn(SOUTH, tell.update) == []  # and one that had not stays as it is
     assert SimpleTable(index=small_index).step(100) == []
 
 

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from free_ports import free_ports
 from server.wire import connect, run
@@ -103,10 +104,32 @@ def test_the_files_of_operation_name_metrics_and_settings_that_exist():
         used = set(re.findall(r"\bweft_\w+", path.read_text(encoding="utf-8")))
         assert used
         assert used <= known, path
+    labels = {each.name: {*each._labelnames, "instance"} for each in found}
+    rules = yaml.safe_load((folder / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        for name in re.findall(r"\bweft_\w+", rule["expr"]):
+            named = {
+                *re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]),
+                *re.findall(r"[{,](\w+)=", rule["expr"]),
+            }
+            assert named <= labels[name.removesuffix("_total")], rule["alert"]
     board = json.loads((folder / "grafana" / "weft.json").read_text(encoding="utf-8"))
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     config = load_config(folder / "weft.toml").config
     assert config.gateway.listen == "0.0.0.0:9380"
-    compose = (folder / "compose.yaml").read_text(encoding="utf-8")
-    for mounted in re.findall(r"(\./[\w./]+):/", compose):
-        assert (folder / mounted).is_file(), mounted
+    services = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    for volume in (each for service in services.values() for each in service["volumes"]):
+        mounted = volume.partition(":")[0]
+        assert not mounted.startswith(".") or (folder / mounted).is_file(), mounted
+    scraped = yaml.safe_load((folder / "prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"][0]
+    assert scraped["static_configs"] == [{"targets": [f"weft:{config.http.rpartition(':')[2]}"]}]
+    assert f'up{{job="{scraped["job_name"]}"}}' in [rule["expr"].partition(" ")[0] for rule in rules]
+
+
+@pytest.mark.parametrize("path", [".github/**/*.yml", "examples/operations/**/*.yaml", "CITATION.cff"])
+def test_files_in_yaml_can_be_read(path):
+    found = list(EXAMPLES.parent.glob(path))
+    assert found
+    for each in found:
+        assert yaml.safe_load(each.read_text(encoding="utf-8"))

@@ -110,7 +110,7 @@ def test_a_neighbour_that_is_no_longer_configured_is_detached(tmp_path):
             assert [link.peer for link in node.core.links()] == ["b", "c"]
         async with start(config("a", tmp_path, b="")) as node:
             assert [link.peer for link in node.core.links()] == ["b"]
-        other = BrokerConfig(name="a", listen=ANY, data=tmp_path / "a", links={"b": LinkConfig(role="master")})
+        other = BrokerConfig(name="a", listen=ANY, data=tmp_path / "a", links={"b": LinkConfig(role="parent")})
         with pytest.raises(OptionError, match="was peer"):
             async with start(other):
                 pass

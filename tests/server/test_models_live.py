@@ -217,6 +217,46 @@ def test_only_one_broker_begins_and_a_client_finds_it(pair: Any) -> None:
     assert "new label space" in two.publisher.retune(space)
 
 
+@pytest.mark.parametrize("model", ["mics", "dls"])
+def test_a_client_maps_its_events(pair: Any, model: str, tmp_path: Path) -> None:
+    """The option, and the command; a client that does not map them publishes beside."""
+    two = pair(model=model)
+    (wanted,) = two.subscribe(["x > 50"])
+    with two.near.connect_sync(name="mapping", map_events=True) as client:
+        deadline = monotonic() + PATIENCE
+        while "places examined" not in two.publisher.status().counts:
+            client.publish({"x": 10.0, "y": 5.0}, timeout=PATIENCE)
+            assert monotonic() < deadline
+        before = two.publisher.status().counts
+        client.publish_many({"x": float(n), "y": 5.0} for n in range(100))
+        two.publisher.publish({"x": 60.5, "y": 5.0}, timeout=PATIENCE)
+        after = two.publisher.status().counts
+    mapped, examined = (after[what] - before[what] for what in ("events mapped", "places examined"))
+    assert mapped == examined + 1, "the broker maps what it examines, and the one event without a place"
+    assert [wanted.receive(PATIENCE)["x"] for _ in range(50)] == [*map(float, range(51, 100)), 60.5]
+    (tmp_path / "events.json").write_text('[{"x": 70, "y": 1}]')
+    given = ["pub", str(tmp_path / "events.json"), "--map-events", "--broker", two.near.address]
+    assert CliRunner().invoke(app, given).exit_code == 0
+    assert wanted.receive(PATIENCE)["x"] == 70
+    assert "wrong places" not in two.publisher.status().counts
+
+
+def test_a_network_that_is_retuned_tells_its_clients(pair: Any) -> None:
+    two = pair(model="dls", model__cells=4)
+    (wanted,) = two.subscribe(["x > 50"])
+    with two.near.connect_sync(name="mapping", map_events=True) as client:
+        seen = 0
+        for cells in (8, 16):
+            two.publisher.retune(LabelSpace.of(Schema.from_dict(SCHEMA), cells).to_json())
+            deadline = monotonic() + PATIENCE
+            while two.publisher.status().counts.get("places examined", 0) == seen:  # the first in each space
+                client.publish({"x": 51.0, "y": 5.0}, timeout=PATIENCE)
+                wanted.receive(PATIENCE)
+                assert monotonic() < deadline
+            seen = two.publisher.status().counts["places examined"]
+    assert "wrong places" not in two.publisher.status().counts
+
+
 def test_a_model_without_labels_is_not_retuned(pair: Any) -> None:
     two = pair(model="covering")
     with pytest.raises(RequestError, match="there is nothing to re-tune"):

@@ -480,3 +480,35 @@ def test_a_broker_that_is_killed_and_comes_back_later_gets_what_was_published_me
     finally:
         for program in nodes:
             program.end()
+
+
+@pytest.mark.slow
+def test_a_node_joins_when_its_kernels_are_compiled_and_serves_its_clients_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+    command = [
+        sys.executable,
+        "-m",
+        "weft",
+        "ring",
+        "serve",
+        "--memory",
+        "--listen",
+        "weft://127.0.0.1:0",
+        "--new-ring",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stderr is not None
+        steps = []
+        for line in process.stderr:
+            steps += [step for step in ("compiling", "listening", "compiled", "ring") if f" info {step}" in line]
+            if address := re.search(r" info listening address=(\S+)", line):
+                with weft.connect_sync(address[1], timeout=300) as client:
+                    client.publish({"x": 7})
+            if steps[-1:] == ["ring"]:
+                break
+        process.terminate()
+        process.stderr.read()
+    assert steps == ["compiling", "listening", "compiled", "ring"]
+    assert process.returncode == 0

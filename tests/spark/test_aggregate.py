@@ -267,7 +267,7 @@ def test_it_runs_on_connect() -> None:
     settings = {"JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": source}
     environment = {**os.environ, **settings}
     command = [sys.executable, "-c", CONNECT]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.split() == ["1", "39", "1", "True"]
 

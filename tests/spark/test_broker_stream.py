@@ -39,19 +39,20 @@ def test_events_of_a_broker_are_matched_and_published(spark, tmp_path):
     wanted = spark.createDataFrame(list(FILTERS.items()), "id bigint, filter string")
     state = tmp_path / "the state, 100%"  # Spark names files as URLs
     with broker(tmp_path / "left") as left, broker(tmp_path / "right") as right:
-        impatient, sink = (BrokerSink(BrokerTarget(right.address, "matches", patience=each)) for each in (1, 30))
+        impatient, sink = (BrokerSink(BrokerTarget(right.address, "matches", patience=each)) for each in (1, 60))
         sent = 0
         for count, broken in ((30, "right"), (30, "left"))[:EXAMPLES]:  # both ways in long runs
             with left.connect_sync() as client:
                 client.publish_many(EVENTS[sent : sent + count])
             sent += count
             source = spark.readStream.format("weft").option("url", left.address).option("rowsPerPartition", 15)
-            events = source.option("patience", 5).schema("n bigint, x bigint, s string").load()
+            source = source.schema("n bigint, x bigint, s string")
             options = {"initial": wanted, "carry": ["n"], "once": True}
             (left if broken == "left" else right).kill()
             with suppress(PipelineError):
-                match_stream(events, None, state, impatient, **options).wait()
+                match_stream(source.option("patience", 1).load(), None, state, impatient, **options).wait()
             (left if broken == "left" else right).start()
+            events = source.option("patience", 60).load()
             match_stream(events, None, state, sink, **options).wait()
             assert rows(right.address, "n bigint, subscription bigint") == expected(EVENTS[:sent])
         for name in ("0", "1", "2"):  # Spark forgets that it has finished

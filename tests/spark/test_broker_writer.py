@@ -52,7 +52,7 @@ def test_another_number_of_partitions_loses_and_repeats_nothing(tmp_path, again)
 
 def test_a_micro_batch_of_which_half_is_published_goes_on_from_there(tmp_path):
     with broker(tmp_path / "data") as local:
-        target = BrokerTarget(local.address, "w", patience=5)
+        target = BrokerTarget(local.address, "w")
         writer = BrokerStreamWriter(target, str(tmp_path / "state"))
         first = split(NUMBERS, 2)
         done = [StagedRows("q", writer.stage("q", iter([batch(part)]))) for part in first]
@@ -82,7 +82,7 @@ def test_rows_are_published_in_the_order_that_is_asked_for(tmp_path):
 
 def test_a_folder_that_stages_rows_of_another_query_is_refused(tmp_path):
     with broker(tmp_path / "data") as local:
-        writer = BrokerStreamWriter(BrokerTarget(local.address, "w", patience=5), str(tmp_path / "staging"))
+        writer = BrokerStreamWriter(BrokerTarget(local.address, "w"), str(tmp_path / "staging"))
         for number in range(3):
             attempt(writer, number, split(NUMBERS[10 * number : 10 * number + 10], 2), "old")
         for number in (0, 2, 3):  # one that the other query has removed, one that it has, and one that it has not
@@ -98,7 +98,7 @@ def test_of_queries_that_begin_together_in_one_folder_all_but_one_are_refused(tm
         together = threading.Barrier(6)
 
         def begin(query):
-            writer = BrokerStreamWriter(BrokerTarget(local.address, "w", patience=5), str(tmp_path / "staging"))
+            writer = BrokerStreamWriter(BrokerTarget(local.address, "w"), str(tmp_path / "staging"))
             looked = writer._manifests
             writer._manifests = lambda query: (looked(query), together.wait(60))[0]  # all find an empty folder
             attempt(writer, query, [[10 * query, 10 * query + 1]], f"q{query}")

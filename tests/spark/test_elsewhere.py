@@ -69,7 +69,7 @@ def test_results_are_the_same(where: str, tmp_path: Path) -> None:
         [sys.executable, str(script), where],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
         env={**os.environ, **apart},
         cwd=tmp_path,

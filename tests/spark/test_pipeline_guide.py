@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.app import app
+from weft.pipeline.match_job import MOST_BYTES, MOST_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,10 @@ def test_every_command_of_the_guide_is_one():
     named = set(re.findall(r"^ {4}\$ weft (\w+)", GUIDE, re.MULTILINE))
     known = {info.name or info.callback.__name__ for info in app.registered_commands if info.callback is not None}
     assert named == {"match", "aggregate", "tune", "demand", "serve"} <= known
+
+
+def test_the_sizes_of_local_jobs_are_those_of_the_code():
+    assert f"have at most {MOST_BYTES >> 30} GiB, the subscriptions at most {MOST_SUBSCRIPTIONS >> 20} MiB" in GUIDE
 
 
 def test_every_option_of_the_guide_is_one():

@@ -39,7 +39,7 @@ def bare(cache: Path, **more: str) -> dict[str, str]:
 
 def python(script: str, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 def said(done: subprocess.CompletedProcess[str]) -> Any:
@@ -134,7 +134,7 @@ def test_processes_that_race_make_one_home_of_java(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(3 if EXAMPLES == 1 else 8)
     ]
-    homes = {process.communicate(timeout=500)[0].strip() for process in racing}
+    homes = {process.communicate(timeout=900)[0].strip() for process in racing}
     assert all(process.returncode == 0 for process in racing)
     kept = [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
     assert len(homes) == 1
@@ -266,7 +266,7 @@ def test_spark_submit_chooses_master_and_settings(tmp_path: Path) -> None:
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     command = [str(submit), "--master", "local[3]", "--conf", "spark.sql.shuffle.partitions=7", str(script)]
     environment = bare(tmp_path, JAVA_HOME=str(java_home()), PYSPARK_PYTHON=sys.executable)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert said(done) == ["local[3]", "7", 10]
 
 

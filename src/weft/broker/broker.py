@@ -74,6 +74,7 @@ from weft.broker.links.neighbour import LinkStatus
 from weft.broker.moves.moves import Moves
 from weft.broker.parts import BrokerParts
 from weft.broker.profiles.home import HomeProfiles
+from weft.broker.profiles.moved_profiles import MovedProfiles
 from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.questions.asking import Questions
 from weft.broker.questions.operations import Operations
@@ -178,17 +179,18 @@ class Core:
             parts.limits,
             parts.counts,
             parts.decoder,
+            parts.places,
             state.next,
         )
         ingest = Ingest(parts, delivery, forwarding, advertised)
         knows = journal, sessions, parts.tables, neighbours, forwarding, parts.completion, parts.access, parts.decoder
         agreed = link_credentials or (lambda _: b""), authenticate_link, agreed_predicates(predicates)
-        links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, *agreed)
+        links = Links(name, *knows, parts.out, parts.timers, parts.limits, parts.counts, parts.places, *agreed)
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
-        explainer, history = Explainer(parts, links), HistoryReads(parts)
         notices = ProfileNotices(parts, ingest, links)
+        explainer, history = Explainer(parts, links, notices), HistoryReads(parts)
         homes = HomeProfiles(parts, links, subscribing, notices, no_profiles)
         subscribing.notices, subscribing.homes = notices, homes
         clients = ClientConnections(parts, subscribing, adverts, homes, authenticate, fingerprint(schema, predicates))
@@ -196,7 +198,7 @@ class Core:
         revocation = Revocation(parts, subscribing, delivery, ingest)
         clients.moves = moves = Moves(parts, ingest, links, subscribing, adverts, clients)
         revocation.changed = moves.departures.changed
-        moves.departures.has_profiles = homes.concerns
+        moves.departures.profiles = moves.arrivals.profiles = MovedProfiles(homes, notices, parts.journal)
         links.linked, links.bounced = moves.linked, moves.bounced
         operations = Operations(parts, links, clients, subscribing, revocation, notices)
         questions = Questions(parts, ingest, links, history, explainer, operations, notices)
@@ -513,6 +515,7 @@ class Core:
                 links.send(now)  # 4
             if self._forwarding.too_far:
                 links.detach_slow()  # 5
+            self._parts.places.tell()
             if self._commit.persist(now):  # 6
                 break
         more = bool(queues.serve_later or self._unchecked or self._dispatch.behind or self._backlog.queues)
@@ -602,6 +605,12 @@ class Core:
             self.driver(),
             dict(engine.chosen),
         )
+
+    @property
+    def averages(self) -> dict[str, float]:
+        """Moving averages per second: of the events that come in, and of their matches here."""
+        matcher, second = self._parts.matcher, self._journal.at // 1_000_000
+        return {"events": matcher.events.per_second(second), "matches": matcher.matches.per_second(second)}
 
     def _profile_figures(self) -> dict[str, int]:
         """How many profiles and queries there are, unless there are none."""

@@ -93,7 +93,7 @@ class Commit:
             self._add_watermarks(write, now)
         groups = journal.groups
         alone = write.waiting and groups and groups[-1].has_events  # it does not wait for somebody's events
-        if write.changes or write.batches or write.watermarks or write.arrivals or alone:
+        if write.changes or write.batches or write.watermarks or write.arrivals or write.notices or alone:
             rest = write.split() if write.waiting and write.has_events else None
             self._give(write)
             if rest is not None:
@@ -391,7 +391,7 @@ class Commit:
 
     def _add_watermarks(self, write: PendingWrite, now: Now) -> None:
         """Store acknowledgements when the first of them has waited for a while."""
-        journal, delay = self._journal, self._limits.floors
+        journal, delay = self._journal, self._limits.ack_delay
         if now.monotonic < self._watermarks_at:
             return
         if self._watermarks_at == 0 and (delay or now.monotonic < self._full_until):

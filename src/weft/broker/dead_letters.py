@@ -109,7 +109,7 @@ class FailedDeliveries:
         self._journal.moved[queue] = None
         queue.leave(self._journal.end)
         for failed in again:
-            wait = min(limits.backoff << min(queue.failures[failed] - 1, 32), limits.longest_backoff)
+            wait = min(limits.backoff << min(queue.failures[failed] - 1, 32), limits.max_backoff)
             queue.delay(failed, now.monotonic + wait)
         if dead:
             self._bury(queue, dead, message.reason)
@@ -152,7 +152,7 @@ class FailedDeliveries:
             if offset in queue.burying:
                 queue.burying.discard(offset)
                 queue.failures[offset] -= 1
-                queue.delay(offset, now.monotonic + self._limits.longest_backoff)
+                queue.delay(offset, now.monotonic + self._limits.max_backoff)
         self._delivery.arm(queue, now)
 
     # -- what a client does with them -----------------------------------------------------------------

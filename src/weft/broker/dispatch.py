@@ -30,17 +30,20 @@ from weft.broker.sessions import Connection, session_of
 from weft.broker.subscriptions import ClientSubscriptions
 from weft.protocol.link_messages import (
     KNOWS_MOVES,
+    LINK_EVENTS,
     LINK_MESSAGES,
+    PLACES_WANTED,
     PROBE,
     IncomingMessage,
-    LinkEvents,
     LinkHello,
     LinkRelay,
     RelayKind,
 )
 from weft.protocol.messages import (
+    PUBLISH,
     Ack,
     Advertise,
+    AskSpace,
     AskStatus,
     AskStored,
     DropDead,
@@ -100,7 +103,7 @@ class Dispatch:
         self._limits, self._counts, self._journal = parts.limits, parts.counts, parts.journal
         self._clients, self._ingest, self._delivery, self._failed = clients, ingest, delivery, failed
         self._subscriptions, self._explainer, self._links = subscriptions, explainer, links
-        self._status, self._questions, self._moves = status, questions, moves
+        self._status, self._questions, self._moves, self._places = status, questions, moves, parts.places
         links.relayed = self._relay
         self.questioned = False  # a client's question was answered in this turn
         self.behind: dict[Connection, None] = {}  # connections that have said more than was handled
@@ -110,6 +113,7 @@ class Dispatch:
             Nack: failed.nack,
             Ping: self._ping,
             NewEpoch: self._new_epoch,
+            AskSpace: self._ask_space,
             Goodbye: self._goodbye,
         }
         self._requests: dict[type, tuple[str, Handler]] = {  # that may be refused, by the name that answers give them
@@ -149,18 +153,18 @@ class Dispatch:
                 handler(connection, message, now)
                 at += 1
                 continue
-            if kind is Publish and connection.session is not None:
+            if kind in PUBLISH and connection.session is not None:
                 if flushes != -1 and self._journal.write.waiting:
                     self._put_off(connection, messages[at:])
                     return
                 first = at
-                while at < size and type(messages[at]) is Publish:
+                while at < size and type(messages[at]) is kind:
                     at += 1
                 events = messages if at - first == size else messages[first:at]
                 self._ingest.publish(connection, cast("Sequence[Publish]", events), now)
                 continue
             if connection.link is not None:
-                if kind is LinkEvents and flushes != -1 and self._journal.write.waiting:
+                if kind in LINK_EVENTS and flushes != -1 and self._journal.write.waiting:
                     self._put_off(connection, messages[at:])
                     return
                 self._links.receive(connection, message, now)
@@ -241,6 +245,9 @@ class Dispatch:
     def _ping(self, connection: Connection, message: Ping, _: Now) -> None:
         self._out.send(connection.id, Pong(message.token))
 
+    def _ask_space(self, connection: Connection, _: AskSpace, __: Now) -> None:
+        self._places.ask(connection)
+
     def _new_epoch(self, connection: Connection, message: NewEpoch, now: Now) -> None:
         try:
             self._ingest.new_epoch(connection, message)
@@ -263,6 +270,8 @@ class Dispatch:
             self._links.relay(message, now)
         elif message.body in (PROBE, KNOWS_MOVES):
             self._links.probed(message, now)
+        elif message.body.startswith(PLACES_WANTED):
+            self._links.places_wanted(message)
         elif message.kind is RelayKind.MOVE:
             self._moves.receive(message, now)
         elif message.kind is RelayKind.DRIVER:

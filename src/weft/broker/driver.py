@@ -30,11 +30,11 @@ from weft.broker.effects import Close, ConnectionId, Effect, Now, Outgoing, Pers
 from weft.broker.identity import Authenticate
 from weft.errors import LocalProtocolError, LogFullError
 from weft.log.base import Group, Log
-from weft.protocol.link_messages import IncomingMessage, LinkEvents, LinkHello
-from weft.protocol.messages import Ack, AskStored, Bye, Hello, Publish
+from weft.protocol.link_messages import LINK_EVENTS, IncomingMessage, LinkHello
+from weft.protocol.messages import PUBLISH, Ack, AskStored, Bye, Hello
 
 _HELLOS = frozenset({Hello, LinkHello})
-_NO_REQUESTS = frozenset({Publish, LinkEvents, Ack, AskStored})
+_NO_REQUESTS = frozenset({*PUBLISH, *LINK_EVENTS, Ack, AskStored})
 
 IncomingRead = tuple[ConnectionId, Sequence[IncomingMessage]]
 

@@ -28,6 +28,7 @@ from weft.protocol.codec import MAX_FRAME
 from weft.protocol.messages import (
     MOVES,
     NEWEST,
+    PLACES,
     STRIDE,
     VERSION,
     Hello,
@@ -81,7 +82,7 @@ class ClientConnections:
             self._out.close(connection.id)
             return
         sessions.connections[connection.id] = sessions.unauthenticated[connection.id] = connection
-        if len(sessions.unauthenticated) > limits.strangers:
+        if len(sessions.unauthenticated) > limits.unauthenticated:
             self._counts["strangers pushed out"] += 1
             oldest = next(iter(sessions.unauthenticated.values()))
             self.close(oldest, "hello", "too many connections are not authenticated yet", now)
@@ -246,7 +247,7 @@ class ClientConnections:
             session.pub_epoch, session.pub_received = message.pub_epoch + 1, 0
         elif message.pub_epoch > session.pub_epoch:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
-        connection.version = min(message.versions[1], NEWEST)
+        connection.version = _agreed_version(message.versions[1])
         welcome = self._welcome(connection.version, session, resumed)
         if not session.durable:
             connection.welcomed = True
@@ -415,3 +416,8 @@ class ClientConnections:
         if session.name and self._sessions.by_name.get(session.name) is session:
             del self._sessions.by_name[session.name]
         assert not any(isinstance(queue, TransientQueue) for queue in session.queues.values())
+
+
+def _agreed_version(newest: int) -> int:
+    """The version that is spoken with a client; only one that maps its events says that it speaks `PLACES`."""
+    return PLACES if newest == PLACES else min(newest, NEWEST)

@@ -7,6 +7,7 @@ event of the publisher is stored before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from weft.broker.after_commit import ConfirmationDue
 from weft.broker.delivery import Delivery
@@ -20,7 +21,7 @@ from weft.broker.sessions import Connection, Session, session_of
 from weft.errors import AccessError, EventError
 from weft.log.base import NEVER, Offset
 from weft.model.door import PlainEvents
-from weft.protocol.messages import OFFSETS, REPORTS, NewEpoch, Publish, Published, PublishedAt, Refused
+from weft.protocol.messages import OFFSETS, REPORTS, NewEpoch, Publish, Published, PublishedAt, PublishPlaced, Refused
 from weft.routing.table import ClientId
 
 
@@ -30,11 +31,15 @@ class Ingest:
     def __init__(self, parts: BrokerParts, delivery: Delivery, forwarding: EventForwarding, advertised: bool) -> None:
         self._journal, self._sessions, self._matcher = parts.journal, parts.sessions, parts.matcher
         self._access, self._decoder, self._out, self._limits = parts.access, parts.decoder, parts.out, parts.limits
-        self._counts = parts.counts
+        self._counts, self._places = parts.counts, parts.places
         self._delivery, self._forwarding, self.is_advertised = delivery, forwarding, advertised
 
-    def publish(self, connection: Connection, messages: Sequence[Publish], now: Now) -> None:
-        """Events of one publisher, in order. Those with a sequence are confirmed when they are stored."""
+    def publish(  # noqa: PLR0915 - every event passes here: calls would be slower
+        self, connection: Connection, messages: Sequence[Publish], now: Now
+    ) -> None:
+        """Events of one publisher, in order, all with places or none. Those with a sequence are confirmed when they are
+        stored.
+        """
         session = connection.session
         assert session is not None
         journal, write, decoder = self._journal, self._journal.write, self._decoder
@@ -75,13 +80,16 @@ class Ingest:
             expiries.append(expires)
             if expires != NEVER:
                 write.expiring = True
-        session.pub_received = received
+        session.accept(received, len(messages) - repeated, at)
         new = received + 1 - first
         if repeated:
             self._counts["duplicates"] += repeated
         if new:
             write.origins.append((session.id, epoch, first, new))
             write.urgent = True
+            if new == len(messages) and type(messages[0]) is PublishPlaced:
+                placed = cast("Sequence[PublishPlaced]", messages)
+                write.placed += self._places.published(session.id, placed, len(attributes) - new)
             write.marks[session] = mark
             write.stored[session] = epoch, received
         elif repeated:
@@ -124,8 +132,10 @@ class Ingest:
             journal.next = Offset(first + len(write.attributes))
             expires = write.expires if write.expiring else None
             if self._forwarding.neighbours:
-                routes, origins = self._forwarding.route(write.attributes, write.foreign), write.new_origins()
-                batch = EventBatch(first, journal.at, write.heads, write.payloads, expires, matched, origins, routes)
+                origins = write.new_origins()
+                routes, places = self._forwarding.route(write.attributes, write.foreign, write.placed, origins)
+                stored = journal.at, write.heads, write.payloads, expires
+                batch = EventBatch(first, *stored, matched, origins, routes, places)
                 write.add_batch(batch, *with_links(matched, routes))
             else:
                 batch = EventBatch(first, journal.at, write.heads, write.payloads, expires, matched)

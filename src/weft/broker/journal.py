@@ -24,6 +24,7 @@ from weft.routing.table import Link
 
 if TYPE_CHECKING:
     from weft.broker.after_commit import AfterCommit, CopiesStored, LinkEventsStored
+    from weft.broker.event_places import PlaceRun
     from weft.broker.links.events import EventWindow
     from weft.broker.profiles.notices import NoticesWritten
 
@@ -99,6 +100,7 @@ class PendingWrite:
         self.expires: list[int] = []
         self.expiring = False
         self.foreign: list[tuple[int, int, Link]] = []  # ranges of them that came from neighbours
+        self.placed: list[PlaceRun] = []  # places that some of them came with
         self.transient: list[TransientEvent] = []
         # events that are matched, for the log
         self.first: Offset | None = None
@@ -117,8 +119,11 @@ class PendingWrite:
 
     @property
     def has_events(self) -> bool:
-        """Whether it stores events that are matched, or that events of a neighbour have come."""
-        return self.first is not None or bool(self.arrivals)
+        """Whether it stores events that are matched, or that events of a neighbour have come.
+
+        What was shown of profiles counts as an event, since it follows from what was shown before.
+        """
+        return self.first is not None or bool(self.arrivals or self.notices)
 
     def split(self) -> PendingWrite:
         """Take out everything but the events, as a write of its own."""
@@ -148,7 +153,7 @@ class PendingWrite:
         self._consumers.append(consumers)
         self.attributes, self.heads, self.payloads = PlainEvents(), [], []
         self.expires, self.expiring = [], False
-        self.foreign = []
+        self.foreign, self.placed = [], []
         self.origins_matched = len(self.origins)
 
     def add_transient(self, attributes: dict[str, Any], head: bytes, payload: bytes, source: Link | None) -> None:

@@ -35,13 +35,13 @@ class ClientLimits:
     held_bytes: int = 16 << 20
     failures: int = 5  # negative acknowledgements that make a dead letter
     backoff: int = 1_000_000  # before the first redelivery; doubled for each failure
-    longest_backoff: int = 60_000_000
+    max_backoff: int = 60_000_000
 
     # of a broker
     all_connections: int = 50_000  # at a time
-    strangers: int = 1_000  # connections that have not said hello; beyond that the oldest of them is closed
+    unauthenticated: int = 1_000  # connections that have not said hello; beyond that the oldest of them is closed
     tail: int = 64 << 20  # bytes of recent events that are kept in memory
-    floors: int = 50_000  # after which acknowledgements are stored
+    ack_delay: int = 50_000  # after which acknowledgements are stored
     changes: int = 8  # of subscriptions that are made for a connection in one turn: some tenths of a millisecond each
     run: int = 48  # deliveries of a batch, to all queues; so many are written together
     run_behind: int = 12  # the same for a queue that is behind

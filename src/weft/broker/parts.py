@@ -12,6 +12,7 @@ from weft.broker.admission import Admission
 from weft.broker.backlog import BacklogCounter
 from weft.broker.completion import Completion
 from weft.broker.effects import Outbox, Timers
+from weft.broker.event_places import EventPlaces
 from weft.broker.journal import Journal
 from weft.broker.limits import ClientLimits
 from weft.broker.matcher import LocalMatcher
@@ -61,6 +62,7 @@ class BrokerParts:
         self.due: dict[Link, None] = {}  # neighbours to whom something may have to be sent
         self.predicates, self.profile_table = predicates, ProfileTable(schema or table.schema, predicates)
         self.tables: tuple[RoutingTable, ...] = (table, self.profile_table)  # of a link, by number
+        self.places = EventPlaces(table, schema, self.neighbours, self.sessions, self.out, self.counts, draw)
         self.completion = Completion(self.tables, self.neighbours, self.due, self.sessions, self.out)
         self.parse = partial(_parse, predicates=predicates)  # the filter of a subscription's text; raises FilterError
 

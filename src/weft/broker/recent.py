@@ -27,6 +27,7 @@ from weft.model.event import Event
 from weft.protocol.messages import SubNumber, pack
 
 if TYPE_CHECKING:
+    from weft.broker.event_places import BatchPlaces
     from weft.broker.queue import Queue
 
 _BATCH, _EVENT, _FRAME = 1_000, 180, 112  # bytes of objects: of a batch, of an event besides its body, of a frame
@@ -60,6 +61,7 @@ class EventBatch:
     matched: Matched
     origins: NDArray[np.int64] | None = None  # None: the broker has no links
     routes: Mapping[int, Sequence[int]] | None = None  # events by the consumer id of a link
+    places: BatchPlaces | None = None  # None: no neighbour wants them
     frames: Frames = field(init=False)
     end: Offset = field(init=False)  # the offset after its last event
     sizes: list[int] = field(init=False)
@@ -72,6 +74,7 @@ class EventBatch:
         self.sizes = [*map(add, map(len, heads), map(len, self.payloads))]
         objects = _BATCH + _EVENT * len(heads) + _FRAME * len(frames.events)
         self.weight = objects + sum(self.sizes) + len(frames.packed) + matched.consumers.nbytes
+        self.weight += 0 if self.places is None else len(self.places.data)
 
     def __len__(self) -> int:
         return len(self.heads)

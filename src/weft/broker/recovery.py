@@ -77,7 +77,8 @@ class Recovery:
         self._moves.arrivals.restored()
         for consumer, queue in replays.items():
             self._replay(SeatId(consumer), queue)
-        profiles, queries = self._homes.restore(kept.profiles), self._notices.restore(kept)
+        gone = {int(seat) for queue in left.values() for seat in queue.members}
+        profiles, queries = self._homes.restore(kept), self._notices.restore(kept, gone)
         if profiles or queries or kept.links:
             own = {QUERIES: queries} if queries else {}
             links = received_interest(kept, self._profile_table.codec, PROFILE_TABLE)

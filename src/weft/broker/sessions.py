@@ -19,6 +19,7 @@ from weft.broker.transient_queue import TransientQueue
 from weft.index.base import SubId
 from weft.log.base import NEVER, DeadRow, Offset, Remove, SeatId, SessionId, SessionRow, SubRow
 from weft.model.paged_dict import PagedDict
+from weft.model.rate import RateAverage
 from weft.protocol.messages import REPORTS, VERSION, Bye, Hello, QueueNumber, SubNumber
 from weft.routing.table import Link
 
@@ -71,6 +72,7 @@ class Session:
         self.connection: ConnectionId | None = None
         self.pub_epoch = 1
         self.pub_received = 0  # the last sequence that was accepted; it is stored when its group is
+        self.published = RateAverage()  # what it publishes here
         self.pub_over = False  # an event was refused: nothing more of this epoch is accepted
         self.absent: dict[str, int] = {}  # values that the schema made absent, not yet reported
         self.subs: PagedDict[SubNumber, ClientSubscription] = PagedDict()
@@ -88,6 +90,11 @@ class Session:
         self.forgetting = False  # its client has asked for its end while it came
         self.is_anew = False  # it has gone on without the broker that had it, and nothing is known of it here
         self.invited_to = ""  # the address of a broker that was invited to take it over
+
+    def accept(self, received: int, events: int, at: int) -> None:
+        """Some events have come, up to the last one with a sequence."""
+        self.pub_received = received
+        self.published.count(events, at // 1_000_000)
 
     def remember_end(self, number: SubNumber, reason: str) -> None:
         """The broker has ended a subscription."""
@@ -128,6 +135,7 @@ class Connection:
     hello: Hello | None = field(init=False, default=None)  # until `Whence` comes
     waits: bool = field(init=False, default=False)  # for a session that moves here
     version: int = field(init=False, default=VERSION)  # of the protocol
+    wants_space: bool = field(init=False, default=False)  # in which its client may map events
     link: Neighbour | None = field(init=False, default=None)  # the neighbour, if the connection is a link
     dialled: Link | None = field(init=False, default=None)  # the neighbour to whom we have opened it
     window_events: int = field(init=False, default=0)

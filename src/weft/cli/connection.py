@@ -60,7 +60,7 @@ class BrokerOptions:
     authority: Authority = None
     certificate: Certificate = None
 
-    def client(self, name: str = "") -> SyncClient:
+    def client(self, name: str = "", map_events: bool = False) -> SyncClient:
         """A client with these options; to be used in `with`. Raises OptionError."""
         from weft.client.sync import connect_sync
 
@@ -70,6 +70,7 @@ class BrokerOptions:
             token=token_of(self.token_file),
             ca=None if self.authority is None else str(self.authority),
             certificate=None if self.certificate is None else (str(self.certificate), str(self.certificate)),
+            map_events=map_events,
         )
 
 

@@ -37,7 +37,7 @@ def covers(  # noqa: PLR0913, PLR0917 - a command has its options
     exit_code: ExitCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether every event that matches NARROW also matches WIDE.
+    """Check whether WIDE matches everything that NARROW matches.
 
     A yes is proven. A no is certain for numbers; for patterns and comparisons between attributes it may only mean
     that no proof was found. The exit code is 0 for either answer unless --exit-code is given.
@@ -80,7 +80,7 @@ def equivalent(  # noqa: PLR0913, PLR0917 - a command has its options
     exit_code: ExitCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether two filters match the same events.
+    """Check whether two filters match the same events.
 
     A yes is proven. A no is certain for numbers; for patterns and comparisons between attributes it may only mean
     that no proof was found. The exit code is 0 for either answer unless --exit-code is given.
@@ -115,7 +115,7 @@ def overlaps(  # noqa: PLR0913, PLR0917 - a command has its options
     exit_code: ExitCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether an event can match both filters, and show the filter of the events that do.
+    """Check whether an event can match both filters, and show the filter of the events that do.
 
     A no is proven. For patterns and comparisons between attributes, a yes may only mean that no disproof was found.
     The exit code is 0 for either answer unless --exit-code is given.

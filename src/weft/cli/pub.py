@@ -65,6 +65,10 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+    map_events: Annotated[
+        bool,
+        typer.Option("--map-events", help="Map the events here, which saves brokers with the model mics or dls work."),
+    ] = False,
     region: Annotated[
         str,
         typer.Option(
@@ -110,7 +114,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     source = EventSource(files or ["-"], sys.stdin.buffer, read_schema(schema), ranges=ranges or ())
     refused: list[tuple[str, str]] = []
     stored = 0
-    with connection.client(name) as client, bar() as report:
+    with connection.client(name, map_events) as client, bar() as report:
 
         def events() -> Iterator[object]:
             for count, event in enumerate(source):

@@ -188,10 +188,20 @@ def _listed(subs: list[SubscriptionFacts] | None) -> dict[str, Any]:
 
 
 def _subscriptions(name: str, subs: list[SubscriptionFacts]) -> Table:
-    table = _table("+number", "+matched", "last match", "+behind", "filter", title=f"subscriptions of {name}")
+    table = _table(
+        "+number", "+matched", "+per second", "last match", "+behind", "filter", title=f"subscriptions of {name}"
+    )
     for each in subs:
         last = _second(each.matched_at) if each.matched_at else "never"
-        _add(table, str(each.number), f"{each.matched:,}", last, f"{each.behind:,}", each.filter)
+        _add(
+            table,
+            str(each.number),
+            f"{each.matched:,}",
+            f"{each.rate or 0:,.2f}",
+            last,
+            f"{each.behind:,}",
+            each.filter,
+        )
     return table
 
 

@@ -9,12 +9,13 @@ import typer
 
 from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.shell import AsJson, console, emit
+from weft.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from weft.protocol.questions import BrokerSummary
+    from weft.protocol.questions import BrokerSummary, OrderNode
     from weft.protocol.status import BrokerStatus
 
 _APART = 0.5  # seconds between two answers
@@ -30,6 +31,12 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     queues: Annotated[
         int, typer.Option("--queues", metavar="N", min=0, max=200, help="Show the N queues that are furthest behind.")
     ] = 20,
+    roots: Annotated[
+        int,
+        typer.Option(
+            "--roots", metavar="N", min=0, help="Show the N filters that match most, of those that no other one covers."
+        ),
+    ] = 0,
     network: Annotated[
         bool, typer.Option("--network", help="Show all brokers of the network, and the links between them.")
     ] = False,
@@ -44,11 +51,16 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft status
       $ weft status --broker weft://localhost:7000 --live
       $ weft status --json --queues 100
+      $ weft status --roots 10
       $ weft status --network
     """
+    from heapq import nlargest
+
     from msgspec import to_builtins
     from rich.live import Live
 
+    if roots and live:
+        raise OptionError("--roots is for one answer; leave out --live")
     with connection.client() as client:
         if network:
             _show_network(client.overlay(), as_json)
@@ -56,12 +68,16 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
         before = client.status(queues=queues)
         sleep(every if live else _APART)
         after = client.status(queues=queues)
+        busiest = nlargest(roots, client.order(), key=lambda each: each.rate) if roots else []
         if as_json:
-            emit(to_builtins(after) | {"rates": _rates(before, after)})
+            answer = to_builtins(after) | {"rates": _rates(before, after)}
+            emit(answer | ({"roots": [to_builtins(each) for each in busiest]} if roots else {}))
             return
         output = console()
         if not live:
             output.print(_view(after, _rates(before, after)))
+            if busiest:
+                output.print(_roots(busiest))
             return
         with Live(_view(after, _rates(before, after)), console=output, screen=output.is_terminal) as shown:
             while True:
@@ -144,6 +160,7 @@ def _facts(status: BrokerStatus, speed: dict[str, float]) -> Table:
     if living or queries:
         facts["profiles"] = f"{living:,} living, {queries:,} subscriptions to them"
     facts |= {name: f"{value:,.1f}" for name, value in speed.items()}
+    facts |= {f"{name}/s, a minute": f"{value:,.1f}" for name, value in driver.get("averages", {}).items()}
     return _pairs("broker", facts)
 
 
@@ -189,6 +206,19 @@ def _links(links: list[dict[str, Any]]) -> Table:
             f"{link['heard']:,}",
             cell(link["reason"]),
         )
+    return table
+
+
+def _roots(found: list[OrderNode]) -> Table:
+    from rich.table import Table
+
+    from weft.cli.terminal import cell
+
+    table = Table(title="busiest roots of the covering order", title_justify="left", box=None)
+    for name in ("per second", "subscriptions", "filters below", "filter"):
+        table.add_column(name, justify="left" if name == "filter" else "right")
+    for each in found:
+        table.add_row(f"{each.rate:,.2f}", f"{each.holders:,}", f"{each.size - 1:,}", cell(each.filter))
     return table
 
 

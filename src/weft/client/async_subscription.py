@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from weft.client.options import (
     subscription_text,
 )
 from weft.client.subscription import SubscriptionOptions
-from weft.client.subscription_handle import SubscriptionHandle
+from weft.client.subscription_handle import Label, SubscriptionHandle
 from weft.errors import ClientClosedError
 from weft.language.any_filter import AnyFilter
 from weft.model.rate import Rate, split_rate, with_rate
@@ -91,6 +91,8 @@ class Subscription(_Subscribed):
     [2, 3]
     """
 
+    _is_many = False
+
     def __init__(self, engine: ClientEngine, filter: str, name: str, options: SubscriptionOptions) -> None:
         self._engine, self._filter, self._name, self._options = engine, filter, name, options
         self._begun: Waiter | None = None
@@ -104,6 +106,10 @@ class Subscription(_Subscribed):
             return f"{name}: {self._filter}, not begun"
         state = "closed" if self._handle.is_leaving else f"{len(self._handle.inbox):,} waiting"
         return f"{name}: {self._filter}, {state}"
+
+    def _texts(self) -> Mapping[Label, str]:
+        """Its filters, by their labels."""
+        return {self._name or self._filter: self._filter}
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -128,8 +134,8 @@ class Subscription(_Subscribed):
     async def _open(self) -> SubscriptionHandle:
         """Subscribe, unless that is done. Raises FilterError, AccessError, RequestError or ConnectError."""
         if self._handle is None or self._begun is None:
-            self._handle = self._engine.subscribe(self._name, self._options)
-            self._begun = self._handle.ask("subscribe", self._filter)
+            self._handle = self._engine.subscribe(self._name, self._options, is_many=self._is_many)
+            self._begun = self._engine.hold(self._handle, self._texts())
         try:
             await self._begun.shielded()
         except BaseException:
@@ -170,7 +176,7 @@ class Subscription(_Subscribed):
         >>> asyncio.run(main())
         0
         """
-        await (await self._open()).ask("unsubscribe")
+        await (await self._open()).unsubscribe()
 
     # -- events ----------------------------------------------------------------------------------------------
 
@@ -276,7 +282,8 @@ class Subscription(_Subscribed):
         before, limit = split_rate(self._filter)
         text = before if filter is None else filter_text(filter)
         text = with_rate(text, limit) if rate == "" else subscription_text(text, rate)
-        await (await self._open()).ask("replace", text)
+        handle = await self._open()
+        await self._engine.hold(handle, {self._name or text: text})
         self._filter = text
 
     @property

@@ -236,7 +236,7 @@ class BrokerView:
         >>> asyncio.run(main())
         [('magnitude >= 5', 1)]
         """
-        return listed(self._ask, AskSubscriptions(session, text), broker)
+        return listed(self._ask, AskSubscriptions(session, text, rated=True), broker)
 
     def items(
         self, link: str, *, direction: ItemDirection = "sent", advertisements: bool = False, broker: str = ""

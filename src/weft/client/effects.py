@@ -97,7 +97,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """Deliveries for a subscription."""
+    """Deliveries of a queue, which has the number of its subscription if that is the only one."""
 
     number: SubNumber
     messages: list[Deliver]
@@ -122,7 +122,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """Events that a subscription does not get: a range of offsets, a number, or an unknown number."""
+    """Events of a queue that do not come: a range of offsets, a number, or an unknown number."""
 
     number: SubNumber
     first: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -26,11 +26,20 @@ from uuid import uuid4
 from weft.client.connection import NetworkThread, SessionDriver, Waiter, acquire, finish_all, release, wake
 from weft.client.connection_state import ConnectionStates
 from weft.client.effects import Answered, Arrived, Ended, Lost, Missed, MoveEnded, Notice, Ready, Replied, Stored
+from weft.client.event_mapping import warm_up
 from weft.client.events import Publishable, Receipt, outgoing
 from weft.client.publisher import NotStored, UnconfirmedEvent
 from weft.client.session import MOVED, ClientSession, ConnectionPolicy
 from weft.client.subscription import SubscriptionOptions
-from weft.client.subscription_handle import NAMED, MessageOf, SubscriptionHandle, refusal
+from weft.client.subscription_handle import (
+    NAMED,
+    Label,
+    LabelledFilter,
+    MessageOf,
+    SubscriptionHandle,
+    labelled_numbers,
+    refusal,
+)
 from weft.errors import (
     BrokerError,
     ClientClosedError,
@@ -72,23 +81,25 @@ class Confirmation(Waiter):
 class ClientEngine:
     """One client, whatever its face. `loop` is where the application waits; None for threads that block."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a client
         self,
         policy: ConnectionPolicy,
         name: str = "",
         *,
         expires: int = 0,
+        map_events: bool = False,
         most_events: int = MOST_UNCONFIRMED,
         most_bytes: int = MOST_UNCONFIRMED_BYTES,
     ) -> None:
         self.name = name
         self.loop: asyncio.AbstractEventLoop | None = None
         self._most_events, self._most_bytes = most_events, most_bytes
-        self._policy, self._expires = policy, expires
+        self._policy, self._expires, self._map_events = policy, expires, map_events
         self._network: NetworkThread | None = None
         self._main: SessionDriver | None = None
         self._drivers: set[SessionDriver] = set()
-        self._handles: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}
+        self._handles: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}  # by the number of their queue
+        self._filters: dict[SessionDriver, dict[SubNumber, SubscriptionHandle]] = {}  # by the numbers of their filters
         self._numbers = count(NAMED + 1)
         self._lock = threading.Lock()
         self._waiting = self._waiting_bytes = 0
@@ -109,6 +120,8 @@ class ClientEngine:
         if self._main is not None or self._error is not None:
             raise ClientClosedError("a client can connect only once; create a new one")
         self.loop = loop
+        if self._map_events:
+            warm_up()
         self._network = acquire()
         waiter = Waiter(loop)
         self._opening.append(waiter)
@@ -119,11 +132,12 @@ class ClientEngine:
     def _driver(self, name: str, expires: int | None = None) -> SessionDriver:
         assert self._network is not None
         expires = self._expires if expires is None else expires
-        session = ClientSession(name, self._policy, draw=random, expires=expires)
+        maps = self._map_events and self._main is None  # the main session publishes
+        session = ClientSession(name, self._policy, draw=random, expires=expires, map_events=maps)
         driver = SessionDriver(session, self._network, self._handle, self._ended, self._failed)
         with self._lock:
             self._drivers.add(driver)
-            self._handles[driver] = {}
+            self._handles[driver], self._filters[driver] = {}, {}
         return driver
 
     def close(self) -> Waiter:
@@ -391,8 +405,8 @@ class ClientEngine:
 
     # -- subscriptions ---------------------------------------------------------------------------------------
 
-    def subscribe(self, name: str, options: SubscriptionOptions) -> SubscriptionHandle:
-        """A subscription; it begins when it asks to `subscribe`."""
+    def subscribe(self, name: str, options: SubscriptionOptions, *, is_many: bool = False) -> SubscriptionHandle:
+        """A subscription, of one filter or of several; it begins when it holds them."""
         driver, number = self._open_main(), NAMED
         if not options.durable:
             number = SubNumber(next(self._numbers))
@@ -402,10 +416,23 @@ class ClientEngine:
             driver = self._driver(f"temporary-{uuid4().hex}", expires=_TEMPORARY)
         else:
             driver = self._named(name, options.expires or None)
-        handle = SubscriptionHandle(driver, number, name, options, self.loop)
+        handle = SubscriptionHandle(driver, number, name, options, self.loop, self._filters[driver], is_many)
         with self._lock:
             self._handles[driver][number] = handle
         return handle
+
+    def hold(self, handle: SubscriptionHandle, texts: Mapping[Label, str]) -> Waiter:
+        """Let a subscription have these filters and no others; finished when the broker has answered."""
+        with self._lock:
+            if not handle.is_many:
+                numbers = dict.fromkeys(texts, handle.number)
+            elif handle.own:
+                numbers = labelled_numbers(texts, handle.numbers)
+            else:
+                numbers = {label: handle.numbers.get(label) or SubNumber(next(self._numbers)) for label in texts}
+            handle.numbers = numbers
+        some = enumerate(texts.items())
+        return handle.hold({numbers[label]: LabelledFilter(at, label, text) for at, (label, text) in some})
 
     def _named(self, name: str, expires: int | None) -> SessionDriver:
         """The driver of a session of this name. Raises OptionError if the client uses the name."""
@@ -454,7 +481,7 @@ class ClientEngine:
             elif isinstance(notice, Replied):
                 self._replied(notice, handles)
             elif isinstance(notice, (Answered, Ended, Missed)):
-                handle = handles.get(notice.number)
+                handle = (handles if kind is Missed else self._filters.get(driver, {})).get(notice.number)
                 if handle is not None:
                     handle.handle(notice)
                     if handle.is_over:
@@ -488,7 +515,7 @@ class ClientEngine:
         """A session is over. This may be called again, for what was asked too late."""
         with self._lock:
             self._drivers.discard(driver)
-            handles = self._handles.pop(driver, {})
+            handles, _ = self._handles.pop(driver, {}), self._filters.pop(driver, None)
             main = driver is self._main
             if main:
                 self._error = self._error or error

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from weft.client.profiles import ProfileNotice
 
 _encode = msgspec.msgpack.Encoder().encode
+
+_position = attrgetter("position")
 
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 _REASON = 1_000  # characters of a reason, as many as the broker keeps
@@ -179,6 +182,18 @@ class _Received(Mapping[str, AttributeValue | None]):
     def offset(self) -> int:
         """Its place in the broker's log; 0 for an event that is not durable. Cost: O(1)."""
         return self._message.offset % LOG_SPAN
+
+    @property
+    def matched(self) -> tuple[str | int, ...]:
+        """Which filters of its subscription it matches: their names, or positions, as given to `subscribe_many`.
+
+        For a subscription of one filter, its name, or its text if it has no name. A filter that an earlier client
+        has subscribed to, and this one has not, is not among them. Cost: O(filters that it matches).
+        """
+        filters = self._inbox.filters
+        found = [filters[number] for number in self._message.numbers if number in filters]
+        found.sort(key=_position)
+        return tuple([each.label for each in found])
 
     @property
     def attempt(self) -> int:

@@ -14,11 +14,12 @@ out: everything from it on is refused, also what is added later.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
-from weft.protocol.messages import NewEpoch, Publish, Published, PublishedAt, Refused
+from weft.protocol.messages import NewEpoch, Publish, Published, PublishedAt, PublishPlaced, Refused
 
 THROTTLED = "rate"  # the code of a refusal that says nothing against the event: it is sent again later
 MOVING = "moving"  # the code of a request that is made again when the session has moved
@@ -39,6 +40,16 @@ class UnconfirmedEvent(msgspec.Struct, gc=False):
     def transient(self) -> Publish:
         """The message of an event that is not durable: it has no number."""
         return Publish(0, self.attributes, self.payload, self.datacontenttype, self.ttl)
+
+
+class EventMapping(Protocol):
+    """How events are mapped in the broker's space; `number` is that of the space."""
+
+    number: int
+
+    def places(self, events: Sequence[UnconfirmedEvent]) -> Sequence[bytes] | None:
+        """The place of each event; None if they cannot be mapped, and are sent without."""
+        ...
 
 
 class NotStored(msgspec.Struct, frozen=True):
@@ -71,6 +82,7 @@ class Publisher:
         self.throttled = False  # whether the broker asked to publish more slowly; the session ends the pause
         self._is_numbered = False  # whether the application chooses the epochs
         self._is_begun = True  # whether the broker knows of the epoch
+        self.mapping: EventMapping | None = None  # None: the broker maps the events
         self.too_late: list[NotStored] = []  # added behind a refused event of an epoch of the application's
 
     @property
@@ -121,20 +133,29 @@ class Publisher:
         if count <= 0:
             return messages
         sequence = self._first + self._sent
-        if count == 1:
-            event = self._events[self._sent]
-            messages.append(Publish(sequence, event.attributes, event.payload, event.datacontenttype, event.ttl))
-            self._sent += 1
-            self._last = max(self._last, sequence)
-            return messages
         if self._sent == 0 and count == len(self._events):
-            some: Iterable[UnconfirmedEvent] = self._events
+            some: Sequence[UnconfirmedEvent] = self._events
         else:
             some = [self._events[self._sent + at] for at in range(count)]
-        messages += [
-            Publish(number, event.attributes, event.payload, event.datacontenttype, event.ttl)
-            for number, event in enumerate(some, sequence)
-        ]
+        places = None if self.mapping is None else self.mapping.places(some)
+        if self.mapping is None or places is None:
+            messages += [
+                Publish(number, event.attributes, event.payload, event.datacontenttype, event.ttl)
+                for number, event in enumerate(some, sequence)
+            ]
+        else:
+            messages += [
+                PublishPlaced(
+                    number,
+                    event.attributes,
+                    event.payload,
+                    event.datacontenttype,
+                    event.ttl,
+                    space=self.mapping.number,
+                    place=place,
+                )
+                for number, (event, place) in enumerate(zip(some, places, strict=True), sequence)
+            ]
         self._sent += count
         self._last = max(self._last, self._first + self._sent - 1)
         return messages

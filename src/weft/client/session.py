@@ -52,13 +52,15 @@ from weft.client.effects import (
     Stored,
     WakeAt,
 )
+from weft.client.event_mapping import mapping_of
 from weft.client.publisher import Publisher, UnconfirmedEvent
-from weft.client.subscription import AckBook, SubscriptionRequest, SubscriptionState
+from weft.client.subscription import AckBook, SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.errors import ClientClosedError, ConnectError, RequestError, SessionTakenError, WeftError
 from weft.protocol.addresses import Address
 from weft.protocol.messages import (
     MOVES,
     NEWEST,
+    PLACES,
     PROFILES,
     QUESTIONS,
     REPORTS,
@@ -68,6 +70,7 @@ from weft.protocol.messages import (
     AcksStored,
     Advertise,
     Answer,
+    AskSpace,
     BrokerMessage,
     Bye,
     ClientMessage,
@@ -83,12 +86,14 @@ from weft.protocol.messages import (
     Hello,
     History,
     HomeBroker,
+    OfferedSpace,
     Ping,
     Pong,
     ProfilePublished,
     Published,
     PublishProfile,
     Question,
+    QueueNumber,
     ReadHistory,
     Refused,
     RetryDead,
@@ -189,7 +194,8 @@ class _NextConnection:
 
 
 class ClientSession:
-    """The state of a session over all its connections. `draw` returns a random number from 0 to 1.
+    """The state of a session over all its connections. `draw` returns a random number from 0 to 1. With `map_events`,
+    durable events are sent with their places, where the broker has a space for that.
 
     >>> session = ClientSession("alerts")
     >>> session.start(now=0)
@@ -206,6 +212,7 @@ class ClientSession:
         *,
         draw: Callable[[], float] = lambda: 1.0,
         expires: int = 0,
+        map_events: bool = False,
     ) -> None:
         self.name, self.policy = name, policy
         self.state = SessionState.NEW
@@ -215,12 +222,14 @@ class ClientSession:
         self.is_forgotten = False  # the broker has removed the session
         self.publisher = Publisher()
         self.subscriptions: dict[SubNumber, SubscriptionState] = {}
+        self.readers: dict[QueueNumber, SubscriptionState] = {}  # of each queue: the one that has its acknowledgements
         self.adverts: dict[int, AdvertState] = {}
         self.welcome: Welcome | None = None  # of this connection
         self.handed: list[UnconfirmedEvent] = []  # transient events that `take` has returned
-        self._draw, self._expires = draw, expires
+        self._draw, self._expires, self._map_events = draw, expires, map_events
         # what is to be sent
         self._unsent: list[ClientMessage] = []
+        self._speaking: dict[SubNumber, SubscriptionState] = {}  # subscriptions that may have something to send
         self._transient: list[UnconfirmedEvent] = []
         self._requests: dict[int, BrokerRequest] = {}  # without an answer
         self._unsent_requests: list[int] = []
@@ -316,12 +325,11 @@ class ClientSession:
                 first, queue = at, message.queue
                 while at < size and type(each := messages[at]) is Deliver and each.queue == queue:
                     at += 1
-                # each subscription has a queue of its own, with its number
-                if (state := self.subscriptions.get(SubNumber(queue))) is not None:
+                if (state := self.readers.get(queue)) is not None:
                     shown = state.delivered(messages[first:at])  # type: ignore[arg-type]
                     if shown:
                         self._was_useful = True
-                        self._effects.append(Arrived(state.number, shown))
+                        self._effects.append(Arrived(SubNumber(queue), shown))
                 continue
             self._handle(message)
             at += 1
@@ -449,8 +457,8 @@ class ClientSession:
         messages, self._unsent = self._unsent, []
         if self.state not in _WELCOME:
             return messages
-        for state in self.subscriptions.values():
-            messages += state.take(last=self.state is _S.CLOSING)
+        if self._speaking:
+            messages += self._take_subscriptions()
         if self._unsent_requests:
             messages += self._take_requests()
         is_held = False
@@ -476,8 +484,16 @@ class ClientSession:
 
     def subscribe(self, state: SubscriptionState, ask: SubscriptionRequest) -> None:
         """Add a subscription; one that the broker may know is added before the session connects."""
-        self.subscriptions[state.number] = state
         state.asks.append(ask)
+        self._add(state)
+
+    def _add(self, state: SubscriptionState) -> None:
+        reader = self.readers.get(state.queue)
+        if reader is None or reader.number == state.number:
+            self.readers[state.queue] = state
+        else:
+            state.book = None
+        self.subscriptions[state.number] = self._speaking[state.number] = state
         if self.welcome is not None:
             state.begin(there=state.number in self._there, version=self.welcome.version, log_id=self.welcome.log_id)
             self._check_profiles(state, self.welcome)
@@ -487,6 +503,20 @@ class ClientSession:
         state = self.subscriptions.get(number)
         if state is not None:
             state.asks.append(ask)
+            self._speaking[number] = state
+
+    def end_others(self, first: SubNumber, queue: QueueNumber, options: SubscriptionOptions) -> list[SubNumber]:
+        """End what an earlier client of this name has subscribed to, and this one has not. Returns the numbers.
+
+        Such subscriptions have the number of their queue, or numbers from `first` on.
+        """
+        others = [SubNumber(each) for each in sorted(self._there) if each >= first or each == SubNumber(queue)]
+        others = [number for number in others if number not in self.subscriptions]
+        for number in others:
+            state = SubscriptionState(number, options, window=1, token=self.token, queue=queue)
+            state.end_there()
+            self._add(state)
+        return others
 
     def request(
         self, message_of: Callable[[int], QueryMessage], waiter: object, number: SubNumber = _NO_SUBSCRIPTION
@@ -578,7 +608,7 @@ class ClientSession:
         abandon = None if self._target is None or self._abandon is None else self._abandon // 1_000
         hints = tuple(self._greeted[:_MOST_GREETED])
         whence = Whereabouts(last.session, self._home, hints, last.epoch, abandon)
-        return [msgspec.structs.replace(hello, versions=(MOVES, NEWEST)), whence]
+        return [msgspec.structs.replace(hello, versions=(MOVES, hello.versions[1])), whence]
 
     def _hello(self, credentials: bytes) -> Hello:
         epoch = pub_epoch = 0
@@ -589,7 +619,7 @@ class ClientSession:
             strides = before.version >= MOVES
             epoch = next_epoch(last + (self._tries - 1) * STRIDE) if strides else last + self._tries
         return Hello(
-            versions=(VERSION, NEWEST),
+            versions=(VERSION, PLACES if self._map_events else NEWEST),
             session=self.name,
             epoch=epoch,
             pub_epoch=pub_epoch,
@@ -619,6 +649,8 @@ class ClientSession:
         self.publisher.throttled = False
         for state in self.subscriptions.values():
             state.is_waiting = False
+            if state.asks:
+                self._speaking[state.number] = state
         for advert in self._open_adverts.values():
             advert.is_waiting = False
 
@@ -791,6 +823,7 @@ class ClientSession:
         self._deadlines.clear()
         self._unsent.clear()
         self.publisher.lost()
+        self.publisher.mapping = None  # until the next broker has sent its space
         if self.welcome is None:
             return
         self._before, self.welcome = self.welcome, None
@@ -841,11 +874,11 @@ class ClientSession:
                         if state.book is not None:
                             state.book.pong(token)
             case AcksStored(queue, count):
-                consumed = self.subscriptions.get(SubNumber(queue))
+                consumed = self.readers.get(queue)
                 if consumed is not None and consumed.book is not None:
                     consumed.book.stored(count)
             case Revival(queue, offset):
-                consumed = self.subscriptions.get(SubNumber(queue))
+                consumed = self.readers.get(queue)
                 if consumed is not None and consumed.book is not None:
                     consumed.book.retrying([offset])
             case Welcome():
@@ -858,6 +891,8 @@ class ClientSession:
             case HomeBroker(broker):
                 self._host = broker
                 self._greeted = [broker, *(each for each in self._greeted if each != broker)]
+            case OfferedSpace(number, packed):
+                self.publisher.mapping = mapping_of(number, packed) if self._map_events else None
             case Refused():
                 failed = self.publisher.refused(message)  # None for a transient event, too
                 if failed is not None:
@@ -921,13 +956,14 @@ class ClientSession:
             self._was_useful = True
             self._effects.append(Stored(stored))
         there = self._there = set(message.subscriptions)
+        kept = {state.queue for state in self.subscriptions.values() if state.number in there}
         for state in self.subscriptions.values():
             if moved_from:
                 state.moved(moved_from)
             elif before is not None and before.log_id != message.log_id:
                 state.forget()
-            if state.was_here and state.durable and not state.share and state.number not in there:
-                self._effects.append(Missed(state.number, 0, 0, 0))  # it is forgotten: nobody knows how many
+            if state.was_here and state.book is not None and not state.share and state.queue not in kept:
+                self._effects.append(Missed(SubNumber(state.queue), 0, 0, 0))  # it is forgotten: nobody knows how many
                 state.forget()
             inherits = before is not None and bool(self._home)
             self._check_profiles(state, message)
@@ -937,13 +973,17 @@ class ClientSession:
                 if not gone.internal:
                     self._effects.append(Answered(state.number, gone.waiter, gone.about, "", ""))
                 self._effects.append(Ended(state.number, "", ""))
-        self.subscriptions = {number: state for number, state in self.subscriptions.items() if not state.ended}
+        for state in [each for each in self.subscriptions.values() if each.ended]:
+            self._remove(state)
+        self._speaking = dict(self.subscriptions)
         self._unsent_requests = sorted(self._requests)
         for advert in self.adverts.values():
             advert.begin(kept=is_known)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
         if was_target:
             self._effects.append(MoveEnded(None))
+        if self._map_events and message.version >= PLACES:
+            self._unsent.append(AskSpace())
         self._wake()
 
     def _check_profiles(self, state: SubscriptionState, welcome: Welcome) -> None:
@@ -986,23 +1026,38 @@ class ClientSession:
         ask = state.answered(about, code)
         if not code and about == "subscribe":
             self._there.add(number)
+        if state.asks:
+            self._speaking[number] = state
         if ask is not None:
             self._effects.append(Answered(number, ask.waiter, ask.about, code, reason))
         elif code and not state.is_asking:
             self._effects.append(Ended(number, code, reason))  # the broker ends it of its own accord
             state.ended = True
         if state.ended:
-            del self.subscriptions[number]
+            self._remove(state)
             if code in ("", "unknown"):
                 self._there.discard(number)
             if not code:
                 self._effects.append(Ended(number, "", ""))
 
-    def _gap(self, queue: int, first: int, end: int) -> None:
-        state = self.subscriptions.get(SubNumber(queue))
+    def _remove(self, state: SubscriptionState) -> None:
+        """A subscription is gone; another one of its queue goes on with the acknowledgements."""
+        del self.subscriptions[state.number]
+        self._speaking.pop(state.number, None)
+        if self.readers.get(state.queue) is not state:
+            return
+        del self.readers[state.queue]
+        for other in self.subscriptions.values():
+            if other.queue == state.queue:
+                other.book, state.book = state.book, None
+                self.readers[other.queue] = self._speaking[other.number] = other
+                return
+
+    def _gap(self, queue: QueueNumber, first: int, end: int) -> None:
+        state = self.readers.get(queue)
         if state is None:
             return
-        self._effects.append(Missed(state.number, first, end, 0))
+        self._effects.append(Missed(SubNumber(queue), first, end, 0))
         if state.book is not None:
             state.book.gap(first, end)
             if state.book.is_doubtful:
@@ -1012,9 +1067,18 @@ class ClientSession:
     def _revoked(self, number: SubNumber, reason: str) -> None:
         state = self.subscriptions.get(number)
         if state is not None and number in self._there:  # otherwise an older one of this number is meant
-            del self.subscriptions[number]
+            self._remove(state)
             self._there.discard(number)
             self._effects.append(Ended(number, "access", reason))
+
+    def _take_subscriptions(self) -> list[ClientMessage]:
+        """What subscriptions have to say. One without acknowledgements of its own has then said it all."""
+        messages: list[ClientMessage] = []
+        for number, state in [*self._speaking.items()]:
+            messages += state.take(last=self.state is _S.CLOSING)
+            if state.book is None:
+                del self._speaking[number]
+        return messages
 
     def _take_requests(self) -> list[ClientMessage]:
         unsent, self._unsent_requests = self._unsent_requests, []
@@ -1041,8 +1105,8 @@ class ClientSession:
         self._effects.append(Replied(request, answer, code, reason))
 
     def _book(self, request: BrokerRequest) -> AckBook | None:
-        state = self.subscriptions.get(request.number)
-        return None if state is None else state.book
+        reader = self.readers.get(QueueNumber(request.number))
+        return None if reader is None else reader.book
 
     def _bye(self, code: str, reason: str) -> None:
         """The broker ends the connection; after some codes the session ends with it."""
@@ -1082,8 +1146,12 @@ class ClientSession:
         assert _Deadline.PAUSE in self._deadlines or self.state is not _S.PAUSED
         assert (self._next is not None) == (_Deadline.NEXT in self._deadlines)
         assert self._next is None or self.state is _S.READY
+        assert {state.queue for state in self.subscriptions.values()} == self.readers.keys()
         for number, state in self.subscriptions.items():
             assert state.number == number
+            reader = self.readers[state.queue]
+            assert state is reader or state.book is None, "two subscriptions of a queue acknowledge its events"
+            assert state.book is None or number in self._speaking
             state.check()
 
 

@@ -1,8 +1,9 @@
 """One subscription of a session over all its connections, with its acknowledgements.
 
 Requests about a subscription are made one after the other, each until it is answered; after a reconnection the broker
-gets whatever it does not know. A subscription has a queue of its own, with the same number. If the broker already has a
-subscription of this number, the filter is replaced, which changes nothing if it is the same.
+gets whatever it does not know. If the broker already has a subscription of this number, the filter is replaced, which
+changes nothing if it is the same. A subscription has a queue of its own, with the same number, or it shares one with
+other subscriptions of its session: then one of them, the reader, has the acknowledgements of all.
 
 Law: nothing is acknowledged on the wire that the application did not acknowledge; what it did acknowledge is not shown
 to it again, whatever happens to the connection; an ordered queue is shown in order.
@@ -92,9 +93,16 @@ class SubscriptionState:
     """A subscription over all connections of its session."""
 
     def __init__(
-        self, number: SubNumber, options: SubscriptionOptions, *, window: int, token: Callable[[], int]
+        self,
+        number: SubNumber,
+        options: SubscriptionOptions,
+        *,
+        window: int,
+        token: Callable[[], int],
+        queue: QueueNumber | None = None,
     ) -> None:
-        self.number, self.queue, self.options = number, QueueNumber(number), options
+        self.number, self.options = number, options
+        self.queue = QueueNumber(number) if queue is None else queue
         self.durable, self.share = options.durable, options.share
         ordered = options.ordered and not options.share
         self.book = AckBook(self.queue, ordered=ordered, window=window, token=token) if options.durable else None
@@ -219,6 +227,11 @@ class SubscriptionState:
         return shown
 
     # -- connections ----------------------------------------------------------------------------------------
+
+    def end_there(self) -> None:
+        """The broker has it from an earlier client of this name, and is to end it."""
+        self.was_here = self.is_complete = True
+        self.asks.append(SubscriptionRequest("unsubscribe", internal=True))
 
     def lost(self) -> None:
         """The connection is gone."""

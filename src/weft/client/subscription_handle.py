@@ -4,6 +4,10 @@ What the application has acknowledged is not shown again. After a negative ackno
 is shown before the queue begins again there. Whatever the application does, a bounded number of events is held: the
 broker bounds those of a durable subscription by its window, and any other subscription drops its oldest events. Every
 request is answered, at the latest when the subscription ends.
+
+A subscription has one filter or several, each with a number of its own; all share one queue, so that an event comes
+once, with the numbers of the filters that it matches. What filters it has is changed as a whole: those that are new or
+different are requested together. If one is refused, the others are taken back. Otherwise those that are left out end.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 from weft.client.connection import SessionDriver, Waiter, finish_all, wake
 from weft.client.effects import Answered, Ended, Missed, QueryMessage
@@ -22,11 +27,49 @@ from weft.errors import AccessError, ClientClosedError, FilterError, RequestErro
 from weft.protocol.messages import Deliver, QueueNumber, SubNumber
 from weft.protocol.move_messages import tokens_of
 
-NAMED = SubNumber(1)  # the subscription of a session that has its name from it
+NAMED = SubNumber(1)  # the queue of a session that has its name from a subscription, and its filter if there is one
+LABELLED = SubNumber(1 << 31)  # from here on the numbers of filters follow from their labels
 MOST_HELD = 10_000  # events that a subscription without a name holds for a slow application
 MOST_HELD_BYTES = 16 << 20
 
 MessageOf = Callable[[int], QueryMessage]  # the message of a request, by its number
+Label = str | int  # what an application calls one of several filters: a name, or its position
+
+
+class LabelledFilter(NamedTuple):
+    """A filter among those of one subscription."""
+
+    position: int
+    label: Label
+    text: str
+
+
+def labelled_numbers(labels: Iterable[Label], known: Mapping[Label, SubNumber]) -> dict[Label, SubNumber]:
+    """The numbers of filters in a session of their own, besides those that are known.
+
+    They follow from the labels, so that another process under this name gives the same filter the same number.
+    """
+    labels = [*labels]
+    found = {label: known[label] for label in labels if label in known}
+    used = {*known.values()}
+    for label in sorted({*labels} - found.keys(), key=repr):
+        number = crc32(repr(label).encode("utf-8", "surrogatepass")) >> 1
+        while LABELLED | number in used:  # very rare: two labels with one checksum
+            number = (number + 1) % LABELLED
+        found[label] = SubNumber(LABELLED | number)
+        used.add(found[label])
+    return found
+
+
+class _Change:
+    """The filters that a subscription is to have from now on, by their numbers, until the broker has answered."""
+
+    def __init__(self, waiter: Waiter, filters: Mapping[SubNumber, LabelledFilter]) -> None:
+        self.waiter, self.filters = waiter, filters
+        self.before: dict[SubNumber, str | None] = {}  # of those that are requested; None if there was none
+        self.refused: dict[SubNumber, WeftError] = {}
+        self.left = 0  # requests without an answer
+        self.is_begun = False
 
 
 class Inbox:
@@ -40,6 +83,7 @@ class Inbox:
         self.durable = durable
         self.dropped = 0  # events that were not durable, and for which there was no room
         self.gaps: list[tuple[int, int]] = []  # ranges of offsets that the broker gave up
+        self.filters: dict[SubNumber, LabelledFilter] = {}  # and those that were replaced by them
         self._ordered = ordered
         self._most, self._most_bytes = most, most_bytes
         self._decided = decided
@@ -189,24 +233,34 @@ def _size(message: Deliver) -> int:
 
 
 class SubscriptionHandle:
-    """One subscription. Its waiters belong to `loop`."""
+    """One subscription, with one filter or, if it `is_many`, with several. Its waiters belong to `loop`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a subscription is
         self,
         driver: SessionDriver,
         number: SubNumber,
         name: str,
         options: SubscriptionOptions,
         loop: asyncio.AbstractEventLoop | None,
+        handles: dict[SubNumber, SubscriptionHandle],
+        is_many: bool = False,
     ) -> None:
         self.driver, self.number, self.name, self.options = driver, number, name, options
+        self.is_many = is_many
+        self.numbers: dict[Label, SubNumber] = {}  # of its filters; for the engine
         self.own = number == NAMED  # its session has no other purpose
         self.temporary = options.durable and not name  # its session ends with it; events need no acknowledgement
         self.resets = 0  # how often the broker had forgotten the subscription
         self._loop = loop
         session = driver.session
         self.queue = QueueNumber(number)
-        self._state = SubscriptionState(number, options, window=session.policy.window_events, token=session.token)
+        self._window, self._token = session.policy.window_events, session.token
+        self._handles = handles  # of the session, by the numbers of their filters; for the network thread
+        self._states: dict[SubNumber, SubscriptionState] = {}
+        self._accepted: Mapping[SubNumber, LabelledFilter] = {}
+        self._texts: dict[SubNumber, str] = {}  # the filters that the broker has accepted
+        self._changes: deque[_Change] = deque()  # the first one is under way
+        self._is_started = self._is_subscribed = False
         self.inbox = Inbox(
             durable=options.durable,
             ordered=options.ordered and not options.share,
@@ -216,6 +270,7 @@ class SubscriptionHandle:
         )
         self._waiters: dict[Waiter, None] = {}  # of requests
         self._completing: list[Waiter] = []
+        self._incomplete: set[SubNumber] = set()  # filters for which these wait
         self._ending: Waiter | None = None  # waits until the broker has forgotten the session
         self.is_over = False
         self.is_leaving = False  # the application has left it
@@ -223,10 +278,15 @@ class SubscriptionHandle:
 
     # -- from the application --------------------------------------------------------------------------------
 
-    def ask(self, about: str, filter: str = "") -> Waiter:
-        """Subscribe, replace the filter, or unsubscribe for good; finished when the broker has answered."""
-        self.is_leaving = self.is_leaving or about == "unsubscribe"
-        return self._post(self._ask, about, filter)
+    def hold(self, filters: Mapping[SubNumber, LabelledFilter]) -> Waiter:
+        """Have these filters, and no others; finished when the broker has answered. The first call begins it."""
+        self.inbox.filters = {**self._accepted, **filters}
+        return self._post(self._hold, filters)
+
+    def unsubscribe(self) -> Waiter:
+        """End it for good; finished when the broker has answered."""
+        self.is_leaving = True
+        return self._post(self._unsubscribe)
 
     def complete(self) -> Waiter:
         """Finished when the subscription is active on every path."""
@@ -263,26 +323,126 @@ class SubscriptionHandle:
 
     def settle(self) -> None:
         """Note what the application has decided."""
-        self.inbox.settle(self._state.book)
+        reader = self.driver.session.readers.get(self.queue)
+        self.inbox.settle(None if reader is None else reader.book)
 
-    def _ask(self, waiter: Waiter, about: str, filter: str) -> None:
+    def _hold(self, waiter: Waiter, filters: Mapping[SubNumber, LabelledFilter]) -> None:
+        if self._admits(waiter):
+            self._changes.append(_Change(waiter, filters))
+            if len(self._changes) == 1:
+                self._begin_change()
+
+    def _begin_change(self) -> None:
+        """Make the requests of the next change, once filters that had its numbers before have ended at the broker."""
+        change, session = self._changes[0], self.driver.session
+        if any(number in session.subscriptions and number not in self._states for number in change.filters):
+            return
+        change.is_begun = True
+        for number, each in change.filters.items():
+            text, before = each.text, self._texts.get(number)
+            if before == text:
+                continue
+            change.before[number] = before
+            if before is None:
+                state = SubscriptionState(
+                    number, self.options, window=self._window, token=self._token, queue=self.queue
+                )
+                self._states[number], self._handles[number] = state, self
+                session.subscribe(state, SubscriptionRequest("subscribe", text, change))
+            else:
+                session.ask(number, SubscriptionRequest("replace", text, change))
+        change.left = len(change.before)
+        if not self._is_started:
+            self._is_started = True
+            self.driver.start()
+        if not change.left:
+            self._end_change()
+
+    def _changed(self, number: SubNumber, change: _Change, error: WeftError | None) -> None:
+        """A request of a change is answered."""
+        if error is None:
+            self._texts[number] = change.filters[number].text
+        else:
+            change.refused[number] = error
+            if change.before[number] is None:
+                self._forget(number)
+        change.left -= 1
+        if not change.left:
+            self._end_change()
+
+    def _end_change(self) -> None:
+        """Every request of a change is answered: end what is left out, or take it back if one was refused."""
+        change, session = self._changes.popleft(), self.driver.session
+        self.replied(change.waiter)
+        if change.refused:
+            number = next(each for each in change.filters if each in change.refused)
+            error = self._named(number, change.refused[number])
+            for each, before in change.before.items():
+                if each in change.refused:
+                    continue
+                if before is None:
+                    self._end(each)
+                else:
+                    self._texts[each] = before
+                    session.ask(each, SubscriptionRequest("replace", before, internal=True))
+            self.inbox.filters = {**change.filters, **self._accepted}
+            if not self._is_subscribed:
+                self.over(error)
+            finish_all([change.waiter], error=error)
+        else:
+            self._is_subscribed, self._accepted = True, change.filters
+            for each in [each for each in self._texts if each not in change.filters]:
+                self._end(each)
+            if self.own and self.name and not self.options.share:
+                for each in session.end_others(LABELLED, self.queue, self.options):
+                    self._handles[each] = self
+            finish_all([change.waiter])
+        if self._changes and not self.is_over:
+            self._begin_change()
+
+    def _end(self, number: SubNumber) -> None:
+        """One of several filters ends."""
+        self._forget(number)
+        self._handles[number] = self  # until it has
+        self.driver.session.ask(number, SubscriptionRequest("unsubscribe", internal=True))
+
+    def _forget(self, number: SubNumber) -> None:
+        self._states.pop(number, None)
+        self._texts.pop(number, None)
+        self._handles.pop(number, None)
+
+    def _named(self, number: SubNumber, error: WeftError) -> WeftError:
+        """The error of one filter, which names it if there are several."""
+        found = self.inbox.filters.get(number)
+        return error if found is None or not self.is_many else of_filter(error, found.position, found.label)
+
+    def _unsubscribe(self, waiter: Waiter) -> None:
         if not self._admits(waiter):
             return
-        request = SubscriptionRequest(about, filter, waiter)
-        if about == "subscribe":
-            self.driver.session.subscribe(self._state, request)
-            self.driver.start()
-        elif about == "unsubscribe" and self.own and not self.options.share:
+        if self.own and not self.options.share:
             self._ending = waiter
             self.driver.close(forget=True)
-        else:
-            self.driver.session.ask(self.number, request)
+            return
+        *others, last = [*self._states]
+        for number in others:
+            self._end(number)
+        self.driver.session.ask(last, SubscriptionRequest("unsubscribe", waiter=waiter))
 
     def _complete(self, waiter: Waiter) -> None:
-        if self._state.is_complete:
-            finish_all([waiter])
-        elif self._admits(waiter):
+        if self._admits(waiter):
             self._completing.append(waiter)
+            self._check_complete()
+
+    def _check_complete(self) -> None:
+        """Finish those who wait for every filter to be complete, if that is so."""
+        if not self._completing:
+            return
+        self._incomplete = {number for number, state in self._states.items() if not state.is_complete}
+        if not self._incomplete:
+            done, self._completing = self._completing, []
+            for each in done:
+                self.replied(each)
+            finish_all(done)
 
     def _request(self, waiter: Waiter, message_of: MessageOf) -> None:
         if self._admits(waiter):
@@ -295,7 +455,8 @@ class SubscriptionHandle:
         if self.own:
             self.driver.close(forget=self.temporary)
         else:
-            self.driver.session.ask(self.number, SubscriptionRequest("unsubscribe", internal=True))
+            for number in self._states:
+                self.driver.session.ask(number, SubscriptionRequest("unsubscribe", internal=True))
 
     def _admits(self, waiter: Waiter) -> bool:
         """Remember a waiter; if the subscription is over, finish it and return False."""
@@ -315,20 +476,33 @@ class SubscriptionHandle:
                     self.inbox.dropped += count
                 else:
                     self.resets += 1
-            case Ended(_, code, reason):
-                self.over(refusal(code, reason))
-            case Answered(about="complete"):
-                done, self._completing = self._completing, []
-                for each in done:
-                    self.replied(each)
-                finish_all(done)
-            case Answered(_, waiter, about, code, reason):
+            case Ended(number, code, reason):
+                self._ended(number, refusal(code, reason))
+            case Answered(number, about="complete"):
+                self._incomplete.discard(number)
+                if not self._incomplete:
+                    self._check_complete()
+            case Answered(number, _Change() as change, _, code, reason):
+                self._changed(number, change, refusal(code, reason))
+            case Answered(_, waiter, _, code, reason):
                 assert isinstance(waiter, Waiter)
                 self.replied(waiter)
-                error = refusal(code, reason)
-                if error is not None and about == "subscribe":
-                    self.over(error)
-                finish_all([waiter], error=error)
+                finish_all([waiter], error=refusal(code, reason))
+
+    def _ended(self, number: SubNumber, error: WeftError | None) -> None:
+        """A filter has ended, and the subscription with its last one, or with any that the broker has ended."""
+        if number not in self._states:  # it was left out, or belongs to an earlier client
+            self._handles.pop(number, None)
+            if self._changes and not self._changes[0].is_begun:
+                self._begin_change()
+            return
+        self._forget(number)
+        if error is not None:
+            error = self._named(number, error)
+            for each in [*self._states]:
+                self._end(each)
+        if not self._states:
+            self.over(error)
 
     def replied(self, waiter: Waiter) -> None:
         """A request is answered."""
@@ -340,12 +514,30 @@ class SubscriptionHandle:
             return
         self.is_over = self.is_leaving = True
         self._error = error
+        for number in [*self._states]:
+            self._forget(number)
         self.inbox.end(None if isinstance(error, ClientClosedError) else error)
         if self._ending is not None and self.driver.session.is_forgotten:
             finish_all([self._ending])
         finish_all(self._waiters, error=error or ClientClosedError("the subscription is closed"))
         self._waiters.clear()
         self._completing.clear()
+        self._changes.clear()
+
+
+def of_filter(error: WeftError, position: int, label: Label) -> WeftError:
+    """The same error, as that of one filter among several.
+
+    >>> print(of_filter(AccessError("no rule covers this filter"), 2, "strong"))
+    filter 2 (id 'strong'): no rule covers this filter
+    """
+    given = None if label == position else label
+    if isinstance(error, FilterError):
+        return error.at(position, given)
+    place = FilterError("").at(position, given)
+    if isinstance(error, RequestError):
+        return RequestError(f"{place}{error.message}", error.code)
+    return AccessError(f"{place}{error}") if isinstance(error, AccessError) else error
 
 
 def refusal(code: str, reason: str) -> WeftError | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from inspect import signature
@@ -23,6 +23,8 @@ from weft.client.events import Publishable, Receipt, SyncReceivedEvent, outgoing
 from weft.client.history import HistoricEvent, HistoryPages
 from weft.client.options import check_name, connection_policy, filter_text, seconds
 from weft.client.questions import SearchPage, SearchPages, rows_of
+from weft.client.subscription_handle import Label
+from weft.client.subscription_set import ManyFilters, SubscriptionSet
 from weft.errors import ClientClosedError
 from weft.language.any_filter import AnyFilter
 from weft.model.rate import Rate
@@ -106,10 +108,11 @@ def connect_sync(  # noqa: PLR0913 - the options of a client
     heartbeat: float = 10.0,
     retry_for: float | None = None,
     expires: float | timedelta | None = None,
+    map_events: bool = False,
 ) -> SyncClient:
     """Its calls block."""
     policy = connection_policy(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
-    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires)))
+    return SyncClient(ClientEngine(policy, check_name(name), expires=seconds(expires), map_events=map_events))
 
 
 class SyncClient(_Blocking[Client]):
@@ -249,6 +252,21 @@ class SyncClient(_Blocking[Client]):
         twin = self._twin.subscribe(filter, name=name, shared=shared, since=since, **some)
         return SyncSubscription(twin)
 
+    @_documented(Client.subscribe_many)
+    def subscribe_many(  # noqa: PLR0913 - the options of a subscription
+        self,
+        filters: ManyFilters,
+        *,
+        name: str = "",
+        ordered: bool = True,
+        lag: int = 0,
+        expires: float | timedelta | None = None,
+        rate: str | Rate | None = None,
+    ) -> SyncSubscriptionSet:
+        """The broker has accepted all of them when this returns."""
+        some: dict[str, Any] = {"name": name, "ordered": ordered, "lag": lag, "expires": expires, "rate": rate}
+        return SyncSubscriptionSet(self._twin.subscribe_many(filters, **some))
+
     @_documented(Client.explain)
     def explain(self, event: Publishable, *, timeout: float | None = None) -> Explanation:
         """Raises TimeoutError if the answer does not arrive in time."""
@@ -283,7 +301,7 @@ class SyncClient(_Blocking[Client]):
     @_documented(Client.subscriptions)
     def subscriptions(self, session: str = "", *, text: str = "", broker: str = "") -> Iterator[SubscriptionFacts]:
         """It blocks once for a page."""
-        return self._listed(AskSubscriptions(session, text), broker)
+        return self._listed(AskSubscriptions(session, text, rated=True), broker)
 
     @_documented(Client.items)
     def items(
@@ -354,6 +372,9 @@ class SyncDeadLetterQueue(_Blocking[DeadLetterQueue]):
 
     def __init__(self, twin: DeadLetterQueue) -> None:
         self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
 
     list = _blocking(DeadLetterQueue.list)
     redeliver = _blocking(DeadLetterQueue.redeliver)
@@ -436,3 +457,29 @@ class SyncSubscription(_Blocking[Subscription], _Subscribed):
     def dead_letters(self) -> SyncDeadLetterQueue:
         """Calls about them block."""
         return SyncDeadLetterQueue(self._twin.dead_letters)
+
+
+@_documented(SubscriptionSet)
+class SyncSubscriptionSet(SyncSubscription):
+    """Its calls block."""
+
+    _twin: SubscriptionSet
+
+    def __init__(self, twin: SubscriptionSet) -> None:
+        super().__init__(twin)
+
+    def __repr__(self) -> str:
+        return f"<weft.SyncSubscriptionSet{self._twin._shown}>"
+
+    def _repr_html_(self) -> str:
+        return self._twin._repr_html_()
+
+    @property
+    def filters(self) -> Mapping[Label, str]:
+        """The filters, by their names, or by their positions if they were given as a list. Cost: O(1)."""
+        return self._twin.filters
+
+    @_documented(SubscriptionSet.replace)
+    def replace(self, filters: ManyFilters, *, rate: str | Rate | None = None) -> None:  # type: ignore[override]
+        """It blocks until the broker has answered."""
+        run(self._twin.replace(filters, rate=rate))

@@ -202,9 +202,13 @@ class BatchMatches:
         a  9         high
         c  1          low
         """
-        size = events.num_rows if hasattr(events, "num_rows") else len(events) if hasattr(events, "__len__") else None
+        size = getattr(events, "num_rows", None)
+        if size is None and hasattr(events, "__len__") and not isinstance(events, str):
+            size = len(events)
+        if size is None:
+            raise EventError(f"join() takes a table or a list of mappings, not {shown(events)}; read it first")
         if size != len(self):
-            raise EventError(f"join() needs the batch of {len(self):,} events that was matched, not {shown(events)}")
+            raise EventError(f"join() needs the batch of {len(self):,} events that was matched, not one of {size:,}")
         names = getattr(events, "column_names", getattr(events, "columns", None))
         if names is not None and "subscription" in list(names):
             raise EventError("the events have a column 'subscription' themselves; rename it")

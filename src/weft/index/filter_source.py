@@ -2,7 +2,7 @@
 
 A table has the columns `id` and `filter`, or `id` and bounds: `x_low` and `x_high` for an attribute x, or `x` itself
 for equality (see `weft.index.bound_rows`). A file is .csv (ids are text), .jsonl or .ndjson (one object per line),
-.json (an object of filters by id, or a list of objects) or .parquet.
+.json (an object of filters by id, or a list of objects) or .parquet; it is a table, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ class BoundTable(NamedTuple):
 
 
 FILES = (".csv", ".json", ".jsonl", ".ndjson", ".parquet")
+_TABLES = ("collect", "columns", "__arrow_c_stream__", "__arrow_c_array__")  # a lazy frame computes its columns
+_BOUNDS = ("_low", "_high")
 
 
 def entries_of(source: Any) -> Entries | BoundTable:
@@ -42,11 +44,13 @@ def entries_of(source: Any) -> Entries | BoundTable:
         return list(source.items())
     if isinstance(source, str | Path):
         return _of_file(Path(source))
-    if hasattr(source, "columns") or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+    if any(hasattr(source, name) for name in _TABLES):
         try:
             return _of_table(as_table(source), "the table")
         except EventError as error:
             raise SubscriptionError(str(error)) from None
+    if hasattr(source, "items"):  # another index, a series of pandas
+        return list(source.items())
     if isinstance(source, Iterable):
         return [_pair(at, each) for at, each in enumerate(source)]
     raise SubscriptionError(f"filters come as a mapping, pairs, a table or a file, not {shown(source)}")
@@ -58,7 +62,10 @@ def _pair(at: int, given: Any) -> tuple[Any, Any]:
     try:
         name, filter = given  # noqa: A001
     except (TypeError, ValueError):
-        raise SubscriptionError(f"entry {at} must be a pair (id, filter), not {shown(given)}", position=at) from None
+        hint = "; pass a mapping such as {'rule-1': 'x > 5'}" if isinstance(given, str) else ""
+        raise SubscriptionError(
+            f"entry {at} must be a pair (id, filter), not {shown(given)}{hint}", position=at
+        ) from None
     return name, filter
 
 
@@ -75,14 +82,24 @@ def _entry(given: Any, place: str, at: int) -> tuple[Any, Any]:
 
 def _of_table(table: Any, place: str) -> Entries | BoundTable:
     names = table.column_names
-    if "filter" not in names and names.count("id") == 1 and any(name.endswith(("_low", "_high")) for name in names):
+    is_bounds = _are_bounds(names)
+    _check_columns(names, place, ("id",) if is_bounds else ("id", "filter"))
+    if is_bounds:
         return BoundTable(table, place)
-    for name in ("id", "filter"):
-        if table.column_names.count(name) != 1:
-            hint = did_you_mean(name, table.column_names)
-            raise SubscriptionError(f"{place} must have one column {name!r}{hint}")
     pairs = zip(table.column("id").to_pylist(), table.column("filter").to_pylist(), strict=True)
     return [_entry({"id": name, "filter": text}, f"row {at}", at) for at, (name, text) in enumerate(pairs)]
+
+
+def _are_bounds(names: Iterable[str]) -> bool:
+    return "filter" not in names and any(name.endswith(_BOUNDS) for name in names)
+
+
+def _check_columns(names: Sequence[str], place: str, wanted: Sequence[str]) -> None:
+    """Raise SubscriptionError unless each wanted column is there, once."""
+    for name in wanted:
+        if names.count(name) != 1:
+            hint = did_you_mean(name, names) or (", or bounds such as 'x_low' and 'x_high'" if name == "filter" else "")
+            raise SubscriptionError(f"{place} must have one column {name!r}{hint}")
 
 
 def _of_file(path: Path) -> Entries | BoundTable:
@@ -99,8 +116,8 @@ def _of_file(path: Path) -> Entries | BoundTable:
             return _of_csv(path, text)
         if kind == ".json":
             return _of_json(path, json.loads(text))
-        lines = [(at, line) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
-        return [_entry(_decoded(path, at, line), f"{path}, line {at}", n) for n, (at, line) in enumerate(lines)]
+        lines = [(at, _decoded(path, at, line)) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return _of_objects([each for _, each in lines], [f"{path}, line {at}" for at, _ in lines], path)
     except (SubscriptionError, FilterError):
         raise
     except (OSError, ValueError, RecursionError, csv.Error) as error:  # Arrow's errors are ValueErrors or OSErrors
@@ -115,18 +132,32 @@ def _decoded(path: Path, line: int, text: str) -> Any:
         raise SubscriptionError(f"{path}, line {line} is not JSON: {error}") from None
 
 
-def _of_json(path: Path, form: Any) -> Entries:
+def _of_json(path: Path, form: Any) -> Entries | BoundTable:
     if isinstance(form, Mapping):
         return list(form.items())
     if isinstance(form, list):
-        return [_entry(each, f"{path}, entry {at}", at) for at, each in enumerate(form)]
+        return _of_objects(form, [f"{path}, entry {at}" for at in range(len(form))], path)
     raise SubscriptionError(f"{path} must have an object of filters by id, or a list of objects")
 
 
-def _of_csv(path: Path, text: str) -> Entries:
+def _of_objects(given: list[Any], places: list[str], path: Path) -> Entries | BoundTable:
+    """The entries of JSON objects, at these places."""
+    names = dict.fromkeys(name for each in given if isinstance(each, Mapping) for name in each)
+    if not _are_bounds(names) or not all(isinstance(each, Mapping) for each in given):
+        return [_entry(each, place, at) for at, (each, place) in enumerate(zip(given, places, strict=True))]
+    import pyarrow as pa
+
+    return _of_table(pa.table({name: [each.get(name) for each in given] for name in names}), str(path))
+
+
+def _of_csv(path: Path, text: str) -> Entries | BoundTable:
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    for name in ("id", "filter"):
-        if [*(rows.fieldnames or ())].count(name) != 1:
-            hint = did_you_mean(name, rows.fieldnames or ())
-            raise SubscriptionError(f"{path} must have one column {name!r}{hint}")
+    names = [*(rows.fieldnames or ())]
+    if _are_bounds(names):
+        import pyarrow as pa
+        from pyarrow.csv import ConvertOptions, read_csv
+
+        options = ConvertOptions(column_types={"id": pa.string()}, null_values=[""], strings_can_be_null=True)
+        return _of_table(read_csv(io.BytesIO(text.encode()), convert_options=options), str(path))
+    _check_columns(names, str(path), ("id", "filter"))
     return [_entry(row | {"id": row["id"] or None}, f"{path}, line {rows.line_num}", at) for at, row in enumerate(rows)]

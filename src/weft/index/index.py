@@ -158,8 +158,8 @@ class Index:
         """Add many filters, and replace those whose ids exist: all of them, or none if one is refused.
 
         Filters come as a mapping, as pairs (id, filter), as a table of Arrow, pandas or Polars with the columns `id`
-        and `filter`, or as the path of a .csv, .jsonl, .json or .parquet file. A table may have bounds instead of
-        texts: columns `x_low` and `x_high` for an attribute x, or `x` for equality. An error has the `position` and
+        and `filter`, or as the path of a .csv, .jsonl, .json or .parquet file. A table or file may have bounds instead
+        of texts: columns `x_low` and `x_high` for an attribute x, or `x` for equality. An error has the `position` and
         the `id` of the entry. Cost: about 10 us for a plain filter, 3 us for a row of bounds.
 
         >>> index = Index()

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 LOGGER = logging.getLogger("weft")
-NOTICE = "compiling kernels, once on this machine: about 20 seconds of processor time; `weft warm` does it ahead"
+NOTICE = "compiling kernels, once on this machine: up to 20 seconds of processor time; `weft warm` does it ahead"
 
 _listeners: list[Callable[[], None]] = []
 _is_noticed = False

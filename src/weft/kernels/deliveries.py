@@ -18,11 +18,13 @@ _PAYLOAD = 5  # bytes of the length of a payload, at most
 
 
 @jit
-def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, firsts, second):
+def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, firsts, second, fading):
     """Group the matches of a batch by queue and event. Returns how many queues, frames and seats there are.
 
     rows[slot] (uint32) is the queue, the number and the seat of a subscription; seat 0 is none. Each match is counted
-    in the next two places of the row, the lower half first, and `second` (uint32) is written behind. `place` (int64, by
+    in the next two places of the row, the lower half first. Behind that are the last `second` (uint32), the weight of
+    all matches for a moving average (float32), and the first second; fading[n] (float32) is what n seconds leave of a
+    weight, the last also what more leave. `place` (int64, by
     queue) is -1 everywhere, before and after. `room` (int64) has six rows that are longer than `slots`, `drawn`
     (uint32) two that are as long. Written to the rows of `room`: 0, the queues that were met; 1, where the frames of
     each end; 2 and 3, events and starts of the frames. `numbers` (uint32) are those of the frames; `seats` of event e
@@ -33,13 +35,20 @@ def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, first
     """
     queues, ends, events, starts, ids, last = room[0], room[1], room[2], room[3], room[4], room[5]
     whose, given = drawn[0], drawn[1]
+    weights, longest = rows.view(np.float32), np.uint32(fading.size - 1)
     for match in range(slots.size):
         slot = np.uint64(slots[match])
         whose[match], given[match], seats[match] = rows[slot, 0], rows[slot, 1], rows[slot, 2]
         count = np.uint32(rows[slot, 3] + np.uint32(1))
         rows[slot, 3] = count
         rows[slot, 4] += count == 0
-        rows[slot, 5] = second
+        last_time = rows[slot, 5]
+        if last_time != second:
+            if last_time == 0:
+                rows[slot, 7] = second
+            weights[slot, 6] *= fading[min(np.uint32(second - last_time), longest)]
+            rows[slot, 5] = second
+        weights[slot, 6] += np.float32(1)
     met = many = 0
     one = np.uint64(1)
     firsts[0] = 0

@@ -145,6 +145,7 @@ class ShownRow(msgspec.Struct, frozen=True):
     name: str
     version: int
     expires: int
+    filter: int = 0  # a hash of the filter with which the subscription met the profile last; 0: not known
 
 
 Row = SessionRow | SubRow | AdvertRow | LinkRow | HeardRow | DeadRow | MoveRow | ProfileRow | ShownRow

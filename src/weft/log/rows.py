@@ -58,7 +58,7 @@ _COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of the key, 
     "dead": (("seat", "offset"), ("attempts", "reason", "at", "body")),
     "move": (("session", "side", "epoch"), ("peer", "start", "cut", "got", "body")),
     "profile": (("id",), ("session", "name", "region", "version", "expires", "token", "payload")),
-    "shown": (("seat", "profile"), ("source", "name", "version", "expires")),
+    "shown": (("seat", "profile"), ("source", "name", "version", "expires", "filter")),
 }
 _PARTS: dict[type, tuple[str, ...]] = {  # the tables that hold a row, each with the key of the row
     SessionRow: ("session", "publisher"),
@@ -233,7 +233,7 @@ def read_state(connection: sqlite3.Connection, log_id: str, incarnation: int) ->
         at=tip.at,
         moves={row[:3]: MoveRow(*row) for row in _moves(connection)},
         profiles={row[0]: ProfileRow(*row) for row in _added(connection, "profile")},
-        shown={row[:2]: ShownRow(*row) for row in _added(connection, "shown")},
+        shown={row[:2]: ShownRow(*row) for row in _shown(connection)},
     )
     _check_parts(connection, state)
     return state
@@ -250,6 +250,14 @@ def _added(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ..
         return iter(())
     key, values = _COLUMNS[table]
     return _checked(connection, table, ", ".join((*key, *values)))
+
+
+def _shown(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """What subscriptions were shown; logs of format 3, which are only read, do not have the filters."""
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(shown)")]
+    if columns and "filter" not in columns:
+        return _checked(connection, "shown", "seat, profile, source, name, version, expires")
+    return _added(connection, "shown")
 
 
 def _heard(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:

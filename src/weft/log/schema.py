@@ -24,7 +24,7 @@ from weft.errors import LogError, LogFullError
 DAMAGE = (sqlite3.Error, OverflowError, TypeError, ValueError)  # what reading a damaged database can raise
 DATABASE = "log.sqlite"
 APPLICATION = 0x57656674  # "Weft"
-FORMAT = 3  # format 1 had no moves; format 2 had one table and one lane on a link, and no profiles
+FORMAT = 4  # 1 had no moves; 2 had one table and one lane on a link, and no profiles; 3 had no filters of what is shown
 OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 
 _TABLES = """
@@ -57,6 +57,8 @@ CREATE TABLE move(session INTEGER NOT NULL, side INTEGER NOT NULL, epoch INTEGER
 _LINKS = """
 CREATE TABLE link(seat INTEGER PRIMARY KEY, peer TEXT NOT NULL, role TEXT NOT NULL, peer_log TEXT NOT NULL,
     lane INTEGER NOT NULL, crc INTEGER NOT NULL, UNIQUE(peer, lane)) STRICT;
+"""
+_HEARD = """
 CREATE TABLE heard(link INTEGER NOT NULL, about INTEGER NOT NULL, item INTEGER NOT NULL, tbl INTEGER NOT NULL,
     body BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY(link, about, item, tbl)) STRICT, WITHOUT ROWID;
 """
@@ -64,8 +66,15 @@ _PROFILES = """
 CREATE TABLE profile(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL, region TEXT NOT NULL,
     version INTEGER NOT NULL, expires INTEGER NOT NULL, token INTEGER NOT NULL, payload BLOB NOT NULL,
     crc INTEGER NOT NULL) STRICT;
+"""
+_SHOWN_IN_3 = """
 CREATE TABLE shown(seat INTEGER NOT NULL, profile INTEGER NOT NULL, source TEXT NOT NULL, name TEXT NOT NULL,
     version INTEGER NOT NULL, expires INTEGER NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY(seat, profile)) STRICT, WITHOUT ROWID;
+"""
+_SHOWN = """
+CREATE TABLE shown(seat INTEGER NOT NULL, profile INTEGER NOT NULL, source TEXT NOT NULL, name TEXT NOT NULL,
+    version INTEGER NOT NULL, expires INTEGER NOT NULL, filter INTEGER NOT NULL, crc INTEGER NOT NULL,
     PRIMARY KEY(seat, profile)) STRICT, WITHOUT ROWID;
 """
 
@@ -79,14 +88,24 @@ def _add_moves(connection: sqlite3.Connection) -> None:
 
 def _add_tables(connection: sqlite3.Connection) -> None:
     """Several tables and lanes on a link, and profiles. Rows keep what they say; their checksums cover more columns."""
-    connection.execute("ALTER TABLE link RENAME TO old_link")
-    connection.execute("ALTER TABLE heard RENAME TO old_heard")
-    _execute(connection, _LINKS + _PROFILES)
-    for name, columns, added in (("link", "seat, peer, role, peer_log", 4), ("heard", "link, about, item, body", 3)):
-        rows = connection.execute(f"SELECT {columns}, crc FROM old_{name}")
-        marks = ", ".join("?" * (len(columns.split()) + 2))
-        connection.executemany(f"INSERT INTO {name} VALUES({marks})", (_widened(name, row, added) for row in rows))
-        connection.execute(f"DROP TABLE old_{name}")
+    _widen(connection, "link", "seat, peer, role, peer_log", 4, _LINKS)
+    _widen(connection, "heard", "link, about, item, body", 3, _HEARD)
+    _execute(connection, _PROFILES + _SHOWN_IN_3)
+
+
+def _add_filters(connection: sqlite3.Connection) -> None:
+    """The filters with which subscriptions met the profiles that they were shown; of old rows they are not known."""
+    _widen(connection, "shown", "seat, profile, source, name, version, expires", 6, _SHOWN)
+
+
+def _widen(connection: sqlite3.Connection, table: str, columns: str, added: int, statement: str) -> None:
+    """Make a table again, with one more column, which is 0 in the rows that are there."""
+    connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    _execute(connection, statement)
+    rows = connection.execute(f"SELECT {columns}, crc FROM old_{table}")
+    marks = ", ".join("?" * (len(columns.split()) + 2))
+    connection.executemany(f"INSERT INTO {table} VALUES({marks})", (_widened(table, row, added) for row in rows))
+    connection.execute(f"DROP TABLE old_{table}")
 
 
 def _widened(table: str, row: tuple[Any, ...], added: int) -> tuple[Any, ...]:
@@ -97,7 +116,11 @@ def _widened(table: str, row: tuple[Any, ...], added: int) -> tuple[Any, ...]:
     return *wide, crc32(_encode((table, *wide))) ^ (not whole)
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: _add_moves, 2: _add_tables}  # by the format it starts from; 1 is the first
+UPGRADES: Mapping[int, Upgrade] = {
+    1: _add_moves,
+    2: _add_tables,
+    3: _add_filters,
+}  # by the format they start from
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
@@ -144,7 +167,7 @@ def is_new(connection: sqlite3.Connection) -> bool:
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make the tables, within a transaction of the caller."""
-    _execute(connection, _TABLES + _MOVES + _LINKS + _PROFILES)
+    _execute(connection, _TABLES + _MOVES + _LINKS + _HEARD + _PROFILES + _SHOWN)
     connection.execute(f"PRAGMA application_id={APPLICATION}")
     connection.execute(f"PRAGMA user_version={FORMAT}")
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 AnyEvent = Event | Mapping[str, Any]
 
 EVENT_FILES = (".parquet", ".pq", ".arrow", ".feather", ".jsonl", ".ndjson")
+_READABLE = f"use one of {', '.join(EVENT_FILES)}, or read it with pandas, Polars or Arrow"
 _LIBRARIES = ("numpy", "pandas", "polars", "pyarrow")  # whose other objects are columns and values, not batches
 
 
@@ -40,7 +41,9 @@ def as_batch(batch: Any) -> pa.RecordBatch | pa.Table | Sequence[AnyEvent]:
         return batch
     if isinstance(batch, Path) or (isinstance(batch, str) and batch.lower().endswith(EVENT_FILES)):
         return _of_file(Path(batch))  # type: ignore[no-any-return]
-    if isinstance(batch, str | bytes | Event | Mapping):
+    if isinstance(batch, str):
+        raise EventError(f"{shown(batch)} is not a file of events; {_READABLE}, or match() for one event")
+    if isinstance(batch, bytes | Event | Mapping):
         raise EventError(f"a batch must be a table or a list of events, not {shown(batch)}; use match() for one event")
     if isinstance(batch, Sequence) and not hasattr(batch, "_asdict"):
         return batch
@@ -87,7 +90,7 @@ def _of_file(path: Path) -> Any:
 
     kind = path.suffix.lower()
     if kind not in EVENT_FILES:
-        raise EventError(f"{path} is not a file of events that can be read here; use one of {', '.join(EVENT_FILES)}")
+        raise EventError(f"{path} is not a file of events that can be read here; {_READABLE}")
     try:
         with path.open("rb") as file:
             if kind in (".parquet", ".pq"):

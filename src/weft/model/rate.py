@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from weft.errors import FilterError
 
@@ -83,6 +84,69 @@ def split_rate(text: str) -> tuple[str, Rate | None]:
 def with_rate(filter: str, rate: Rate | None) -> str:
     """The text of a subscription."""
     return filter if rate is None else f"{filter} AT MOST {rate}"
+
+
+_MEMORY = 60.0  # seconds: an event counts e times less in a moving average when it is so old
+_FADING = math.exp(-1 / _MEMORY)  # of an event in a second
+
+
+def faded(seconds: Any) -> Any:
+    """How much an event of so many seconds ago counts in a moving average; for a number, or an array of them.
+
+    >>> faded(0), round(faded(60), 3)
+    (1.0, 0.368)
+    """
+    return _FADING**seconds
+
+
+def average_rate(weight: Any, seconds: Any) -> Any:
+    """Events per second, if all events of the last `seconds` weigh so much together, each as much as `faded` says; for
+    numbers, or arrays of them. `seconds` is at least 1.
+
+    The average of what happens evenly does not depend on the time: nothing is missing at the beginning.
+
+    >>> [round(average_rate(sum(faded(n) for n in range(size)), size), 6) for size in (1, 10, 600)]
+    [1.0, 1.0, 1.0]
+    """
+    return weight * (1 - _FADING) / (1 - _FADING**seconds)
+
+
+class RateAverage:
+    """A moving average of events per second, over about a minute (thesis 3.8). Times are in seconds.
+
+    >>> average = RateAverage()
+    >>> for second in range(100, 105):
+    ...     average.count(20, second)
+    >>> round(average.per_second(104)), round(average.per_second(164))
+    (20, 1)
+    """
+
+    __slots__ = ("_since", "_weight", "last", "total")
+
+    def __init__(self) -> None:
+        self.total = 0  # events
+        self.last: float = -1  # the time of the last one
+        self._since: float = -1
+        self._weight = 0.0
+
+    def count(self, events: int, second: float) -> None:
+        """Add events that happen now. A clock that goes back changes nothing."""
+        self.total += events
+        if second > self.last:
+            if self._weight:
+                self._weight *= faded(second - self.last)
+            else:
+                self._since = second
+            self.last = second
+        self._weight += events
+
+    def per_second(self, second: float) -> float:
+        """The average since the first event, as of now."""
+        if not self._weight:
+            return 0.0
+        now = max(second, self.last)
+        found: float = average_rate(self._weight * faded(now - self.last), now - self._since + 1)
+        return found
 
 
 class RateBucket:

@@ -8,12 +8,12 @@ The thesis skips everything below an exhausted filter, which loses events (errat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.algebra.relate import Region
 from weft.errors import EventError
-from weft.model.rate import Rate
+from weft.model.rate import Rate, RateAverage
 from weft.model.schema import Schema
 from weft.order.event_search import type_of_event
 from weft.order.filter_relation import Boxed, FilterRelation
@@ -21,8 +21,6 @@ from weft.order.forest import Forest
 from weft.order.node import Interface, Node, Roots
 from weft.order.relation import Relation, Standing
 from weft.order.structure import RootChange
-
-_MEMORY = 0.25  # weight of the newest period in the moving average
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +33,12 @@ class Rated:
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the events of one filter: those of this period, and a moving average of earlier periods."""
+    """Counts the events of one filter: those of this period, and their moving average."""
 
     rate: Rate
     since: float
     sent: int = 0
-    average: float = 0.0  # events per second
+    average: RateAverage = field(default_factory=RateAverage)
 
     def admits(self, now: float) -> bool:
         """Whether another event may pass now. If so, it is counted."""
@@ -48,6 +46,7 @@ class Meter:
         if self.sent >= self.rate.events:
             return False
         self.sent += 1
+        self.average.count(1, now)
         return True
 
     def advance(self, now: float) -> None:
@@ -56,8 +55,6 @@ class Meter:
             raise EventError(f"the time is {now}; pass a finite number of seconds")
         over = int((now - self.since) // self.rate.period)
         if over > 0:
-            self.average += _MEMORY * (self.sent / self.rate.period - self.average)
-            self.average *= (1 - _MEMORY) ** (over - 1)  # periods without events
             self.since += over * self.rate.period
             self.sent = 0
 
@@ -109,9 +106,8 @@ class RateControl:
         """The moving average of events per second of each filter, for load balancing."""
         loads = {}
         for node, meter in self._meters.items():
-            meter.advance(now)
             assert node.thing is not None
-            loads[node.thing] = meter.average
+            loads[node.thing] = meter.average.per_second(now)
         return loads
 
 

@@ -18,16 +18,17 @@ class MatchedSubscription(msgspec.Struct, frozen=True):
     share: str = ""
     durable: bool = True
     connected: bool = False
+    profiles: str | msgspec.UnsetType = msgspec.UNSET  # how it meets the profiles that it is shown, if any
 
 
 class LinkChoice(msgspec.Struct, frozen=True):
     """What a broker does about one neighbour."""
 
     peer: str
-    role: str  # what the neighbour is to the broker: peer, master or slave
+    role: str  # what the neighbour is to the broker: peer, parent or child
     state: str  # warm; cold: its interest is not known yet; down: there is no connection
     sent: bool  # or kept for it, while it is not warm
-    why: str  # wanted, unwanted, master, flooding, hashed, cold
+    why: str  # wanted, unwanted, master (that is: a parent), flooding, hashed, cold
     items: tuple[str, ...] = ()  # some of its items that match
     heard: int = 0  # how many items it has sent
 
@@ -37,7 +38,7 @@ class LinkChoice(msgspec.Struct, frozen=True):
         reasons = {
             "wanted": f"it wants {' and '.join(self.items)}",
             "unwanted": f"none of the {self.heard:,} items that it told matches" if self.heard else "it told nothing",
-            "master": "a master gets every event",
+            "master": "a parent gets every event",
             "flooding": "events are flooded",
             "hashed": f"none of its {self.heard:,} items matches, but the filter that is used instead of them does",
         }
@@ -54,6 +55,7 @@ class BrokerHop(msgspec.Struct, frozen=True):
     links: tuple[LinkChoice, ...] = ()  # its other neighbours
     unlisted: int = 0  # neighbours beyond those
     problem: str = ""
+    profiles: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # some living ones whose region has the event
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -87,11 +89,14 @@ class Explanation(msgspec.Struct, frozen=True):
             for sub in hop.subscriptions:
                 whose = sub.share or sub.session or "a client without a name"
                 away = "" if sub.connected else ", which is away"
-                yield f"  *  subscription {sub.number} of {whose}{away}: {sub.filter}"
+                shown = f" (is shown profiles by {sub.profiles}, too)" if sub.profiles else ""
+                yield f"  *  subscription {sub.number} of {whose}{away}: {sub.filter}{shown}"
             if hop.matched > len(hop.subscriptions):
                 yield f"  *  and {hop.matched - len(hop.subscriptions):,} more subscriptions"
             if not hop.matched:
                 yield "  *  no subscription here matches"
+            if hop.profiles:
+                yield f"  *  lies in the profiles {', '.join(hop.profiles)}"
             for link in hop.links:
                 waits = _STATES.get(link.state, "") if link.sent else ""
                 yield f"  {'>' if link.sent else 'x'}  {link.peer}: {link.reason}{waits}"

@@ -31,6 +31,8 @@ MOST_PAIRS = 1 << 12  # of ids and hashes in one frame
 MOST_HOPS = 255
 PROBE, KNOWS_MOVES = b"weft: do you know moves?", b"weft: yes, moves"  # between neighbours, for their drivers
 
+PLACES_WANTED = b"weft: send me places of "  # and the name of a space: to a neighbour, for its driver
+
 ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)  # the kinds of items, by their numbers on the wire
 Kind = Annotated[int, Meta(ge=0, le=1)]
 ItemIds = Annotated[tuple[Natural, ...], Meta(max_length=MOST_ITEMS)]
@@ -42,7 +44,7 @@ class LinkHello(Message, frozen=True, tag=64):
     versions: tuple[Natural, Natural] = (VERSION, VERSION)
     name: str = ""  # of the sender
     to: str = ""  # the name of the receiver, as the sender knows it
-    role: str = "peer"  # what the receiver is to the sender: peer, master or slave
+    role: str = "peer"  # what the receiver is to the sender: peer, master (a parent) or slave (a child)
     log_id: str = ""
     incarnation: Natural = 0
     epoch: Natural = 0  # of the session, ascending within an incarnation
@@ -96,6 +98,13 @@ class LinkEvents(Message, frozen=True, tag=67):
     """Durable events, their offsets ascending."""
 
     events: Annotated[tuple[LinkEvent, ...], Meta(max_length=MOST_EVENTS)]
+
+
+class PlacedLinkEvents(LinkEvents, frozen=True, kw_only=True, tag=92):
+    """Durable events with their places, for a neighbour that has asked for places in this space (`places_wanted`)."""
+
+    space: Annotated[bytes, Meta(max_length=8)]
+    places: bytes  # of one event after the other
 
 
 class LinkLoose(Message, frozen=True, tag=68):
@@ -185,8 +194,9 @@ class LinkNumbered(Message, frozen=True, tag=91):
 LISTS = "lists"  # a feature: lists in events, and filters with HAS
 PROFILES = "profiles"  # a feature: a second table on the link
 PROFILE_TABLE = 1
+LINK_EVENTS = LinkEvents, PlacedLinkEvents  # the types of frames of durable events
 LinkControl = LinkHave | LinkUpdate | LinkDigest
-LinkTraffic = LinkEvents | LinkLoose | LinkProgress | LinkAhead
+LinkTraffic = LinkEvents | PlacedLinkEvents | LinkLoose | LinkProgress | LinkAhead
 LinkOther = LinkPing | LinkReach | LinkRelay | LinkFeatures | LinkNumbered
 LinkMessage = LinkHello | LinkControl | LinkTraffic | LinkOther | Bye
 IncomingMessage = ClientMessage | LinkMessage  # what a broker reads

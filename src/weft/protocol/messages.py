@@ -39,6 +39,7 @@ MOVES = 4  # adds `Whence`, `Whereabouts` and `HomeBroker`
 PROFILES = 5  # adds `SubscribeProfiles`, `PublishProfile` and `WithdrawProfile`
 OFFSETS = 6  # adds `PublishedAt`
 NEWEST = 6  # between clients and brokers
+PLACES = 7  # adds `AskSpace`, `OfferedSpace` and `PublishPlaced`; only clients that map their events speak it
 STRIDE = 1 << 16  # between the epochs of two connections from version 4 on; moves of the session use those between
 
 
@@ -125,6 +126,17 @@ class Publish(Message, frozen=True, tag=3):
         True
         """
         return Publish(sequence, msgspec.Raw(_encode(dict(attributes))), payload, datacontenttype, ttl)
+
+
+class PublishPlaced(Publish, frozen=True, kw_only=True, tag=31):
+    """An event that its publisher has mapped: its place in a space that the broker has sent. From version 7 on.
+
+    A broker that has another space by now maps the event itself, and so it does where the place is wrong. It examines
+    only some of the places: a publisher that sends wrong ones harms its own events, and no others.
+    """
+
+    space: Natural  # its number
+    place: bytes
 
 
 class Subscribe(Message, frozen=True, tag=4):
@@ -281,6 +293,10 @@ class AskStored(Message, frozen=True, tag=21):
     queue: AnyQueue
 
 
+class AskSpace(Message, frozen=True, tag=25):
+    """Requests a `OfferedSpace` now, and another one whenever it changes. From version 7 on."""
+
+
 class Question(Message, frozen=True, tag=24):
     """A question to the broker, or to another one of its network by its name. From version 4 on.
 
@@ -343,6 +359,7 @@ class WithdrawProfile(Message, frozen=True, tag=29):
     id: str
 
 
+PUBLISH = Publish, PublishPlaced  # the types of events; a tuple is searched faster than a set of types
 DeadMessage = ListDead | RetryDead | DropDead
 QuestionMessage = AskStatus | ReadHistory | Explain | Question
 ProfileMessage = SubscribeProfiles | PublishProfile | WithdrawProfile
@@ -354,6 +371,8 @@ ClientMessage = (
     | Whereabouts
     | NewEpoch
     | Publish
+    | PublishPlaced
+    | AskSpace
     | InterestMessage
     | ConsumerMessage
     | QuestionMessage
@@ -597,6 +616,17 @@ class Revival(Message, frozen=True, tag=63):
     offset: Offset
 
 
+class OfferedSpace(Message, frozen=True, tag=58):
+    """The space in which publishers may map events. From version 7 on, if the client asks for it.
+
+    `packed` is read by `weft.routing.place_format`; it is empty if there is nothing to map: the broker's model has no
+    places, it has no neighbours, or the space is too large or about to change.
+    """
+
+    number: int  # ascending while the broker runs
+    packed: bytes = b""
+
+
 class HomeBroker(Message, frozen=True, tag=56):
     """The name of the broker, just before its `Welcome`. From version 4 on, if it has a name."""
 
@@ -615,5 +645,15 @@ ReplyMessage = ProfilePublished | DeadLetters | DeadDone | StatusReport | Explai
 AnswerMessage = Accepted | Complete | Incomplete | Failed | ReplyMessage
 QueueMessage = Deliver | Gap | Dropped | AcksStored | Revival
 BrokerMessage = (
-    Welcome | Published | PublishedAt | Refused | AnswerMessage | QueueMessage | Pong | Bye | Revoked | HomeBroker
+    Welcome
+    | Published
+    | PublishedAt
+    | Refused
+    | AnswerMessage
+    | QueueMessage
+    | Pong
+    | Bye
+    | Revoked
+    | HomeBroker
+    | OfferedSpace
 )

@@ -85,6 +85,25 @@ class MovedSession(MoveMessage, frozen=True, tag=3):
     adverts: tuple[tuple[Natural, str], ...] = ()  # by the client's number
 
 
+class MovedProfile(msgspec.Struct, frozen=True, array_like=True):
+    """A profile that a session has published."""
+
+    name: str
+    region: str
+    version: Natural
+    expires: Natural  # UTC microseconds
+    token: int  # of the request that published it
+    payload: bytes
+
+
+class MovedSessionWithProfiles(MovedSession, frozen=True, tag=15):
+    """The same, of a session that has published profiles, or is shown some."""
+
+    meetings: tuple[tuple[AnySub, Annotated[str, Meta(pattern="^(covering|overlap)$")]], ...] = ()  # of subscriptions
+    profiles: tuple[MovedProfile, ...] = ()
+    profile_version: Natural = 0  # new versions are above it
+
+
 class MoveFlush(MoveMessage, frozen=True, tag=4):
     """To the old broker, a marker: the copy of the session is stored, and collects events."""
 
@@ -146,6 +165,23 @@ class MoveChunk(MoveMessage, frozen=True, tag=7):
     seen: tuple[PublisherPosition, ...] = ()
 
 
+class ShownProfile(msgspec.Struct, frozen=True, array_like=True):
+    """A profile that a subscription was shown, as in `weft.log.base.ShownRow`."""
+
+    number: AnySub
+    source: str
+    name: str
+    version: Natural
+    expires: Natural
+    filter: Natural
+
+
+class ShownChunk(MoveChunk, frozen=True, tag=16):
+    """The same, with what subscriptions were shown of profiles."""
+
+    shown: tuple[ShownProfile, ...] = ()
+
+
 class MoveFinish(MoveMessage, frozen=True, tag=8):
     """To the old broker: everything is stored here, so you may forget it."""
 
@@ -195,10 +231,12 @@ AnyMove = (
     | MoveRequest
     | DatedMoveRequest
     | MovedSession
+    | MovedSessionWithProfiles
     | MoveFlush
     | MoveEnd
     | MovePull
     | MoveChunk
+    | ShownChunk
     | MoveFinish
     | MoveDone
     | MoveElsewhere

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from weft.errors import RemoteProtocolError
+from weft.language.trace import trace_html, trace_lines
 from weft.log.base import NEVER, Offset
 from weft.protocol.messages import AnyOffset, AnySub, Natural, PastEvent
 
@@ -51,6 +52,7 @@ class AskSubscriptions(_Asked, frozen=True, tag="subscriptions"):
 
     session: _Name = ""
     text: _Text = ""
+    rated: bool | msgspec.UnsetType = msgspec.UNSET  # with their rates
 
 
 class AskProfiles(_Asked, frozen=True, tag="profiles"):
@@ -242,6 +244,7 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
     behind: int = 0  # events of its queue that are not acknowledged, or held
     matched: int = 0  # events, since the broker started
     matched_at: int = 0  # when the last one was matched, UTC seconds; 0: never
+    rate: float | msgspec.UnsetType = msgspec.UNSET  # moving average of the events per second that it matches
     # neighbours that have not confirmed it, if a session was named in the question and there are any
     waiting_for: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -275,6 +278,7 @@ class OrderNode(msgspec.Struct, frozen=True):
     holders: int  # how many local subscriptions are equal to it
     children: int  # filters directly below it
     size: int = 1  # of the subtree: itself, and all filters below it
+    rate: float = 0.0  # the moving average of events that it matched per second when the order was made
 
 
 class RelatedSubscription(msgspec.Struct, frozen=True):
@@ -416,6 +420,12 @@ class TracePart(msgspec.Struct, frozen=True):
     values: dict[str, Any] = {}
     parts: tuple[TracePart, ...] = ()
 
+    def __str__(self) -> str:
+        return "\n".join(trace_lines(self))
+
+    def _repr_html_(self) -> str:
+        return trace_html(self)
+
 
 class FilterTrace(_Told, frozen=True, tag="trace"):
     """The truth of each part of a subscription's filter. A part of a very long filter may have no parts of its own."""
@@ -428,6 +438,12 @@ class FilterTrace(_Told, frozen=True, tag="trace"):
     def matches(self) -> bool:
         """Whether the subscription matches the event."""
         return self.trace.truth is True
+
+    def __str__(self) -> str:
+        return str(self.trace)
+
+    def _repr_html_(self) -> str:
+        return trace_html(self.trace)
 
 
 class WhyReport(_Told, frozen=True, tag="why"):

@@ -4,24 +4,28 @@ Of every cell one member has it, with all records that are placed by it, and eve
 it, so that these wait while cells move. A member that finds cells that belong elsewhere gives them on: it stops
 answering for them, has that copied, and repeats the gift until the other member has it.
 
+Cells that were lost with all copies belong to nobody. A member that is asked for such cells for `abandon` microseconds,
+and is where the region servers say they should be, adopts them, and answers no visits until all subscribers have stored
+their subscriptions again. Should anybody have cells of these after all, the next review gives them to it.
+
 What a member stores is kept under its identifier like everything on the ring: after it has died or left, the next node
 on the circle goes on for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
-from weft.ring.chord import ChordNode
-from weft.ring.group_state import Arc, CellHold, KeyState, StateId, StateStore
+from weft.ring.chord import ANSWER, ChordNode
+from weft.ring.group_state import Arc, CellHold, StateId, StateStore
 from weft.ring.identifiers import Key
 from weft.ring.keys_in_hand import KeysInHand
 from weft.ring.messages import NodeRef
 from weft.ring.record_keeper import RecordKeeper, RingReply
-from weft.ring.rendezvous_messages import CopyRecords, GiveCells, GrantCells, Located, Record, RingEffect, WorkAnswer
+from weft.ring.rendezvous_messages import GiveCells, GrantCells, Located, Record, RingEffect, WorkAnswer
 from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 
 
@@ -37,10 +41,25 @@ class Reviewing(RingWork):
 
 
 @dataclass(slots=True, eq=False)
+class Adopting(RingWork):
+    """A cell that a member was asked for in vain: is it the member's to have?"""
+
+    member: Key
+    topic: str
+    cell: Key
+    failed: bool = False  # somebody does not have a copy
+
+
+@dataclass(slots=True, eq=False)
 class Holding(RingWork):
     """Cells that were given to a member here: they are being copied."""
 
     reply: RingReply
+
+
+CellQuestion = Reviewing | Adopting  # what the place of a cell is looked for
+_MOST_WANTED = 10_000  # cells
+_ASKED_AGAIN = 10 * ANSWER  # within which whoever wants a cell asks again
 
 
 class GroupCells:
@@ -55,11 +74,13 @@ class GroupCells:
         keys: KeysInHand,
         keeper: RecordKeeper,
         states: StateStore,
-        find: Callable[[str, Key, Reviewing, int], list[RingEffect]],
+        find: Callable[[str, Key, CellQuestion, int], list[RingEffect]],
     ) -> None:
         self._table, self._keys, self._keeper, self._states, self._find = table, keys, keeper, states, find
         self._space = chord.space
+        self._wanted: dict[tuple[str, Key, Key], tuple[int, int]] = {}  # cells that are not here: asked for since, last
         table.handle(Reviewing, self._reviewed_one)
+        table.handle(Adopting, self._adopted)
         table.handle(Holding, self._held)
 
     def holds(self) -> list[CellHold]:
@@ -81,6 +102,8 @@ class GroupCells:
         hold = self.hold(message.topic, message.key)
         if not hold.serial:
             hold = hold.with_arc(self._space, Arc(message.key, message.key))
+            if message.learning:
+                self._keys.learn(message.key, now)
         return self._keep(hold, now, reply)
 
     def given(self, message: GiveCells, now: int, reply: RingReply) -> list[RingEffect]:
@@ -92,23 +115,15 @@ class GroupCells:
             self._keeper.records.take(message.records, now)
             self._keeper.unshare()
             self._keys.watch_also(message.missing, now)
+            self._keys.learn(message.key, now, message.learning)
         return self._keep(hold, now, reply, message.records)
 
     def _keep(self, hold: CellHold, now: int, reply: RingReply, records: tuple[Record, ...] = ()) -> list[RingEffect]:
         self._states.take((hold,))
         work = Holding(reply)
         self._table.begin(work, WorkState.COPYING)
-        effects = self._copy(work, hold, now, records)
+        effects = self._keys.copy_state(work, hold, now, records)
         return effects if work.open else [*effects, *self._held(work, None, True, now)]
-
-    def _copy(self, work: RingWork, state: KeyState, now: int, records: tuple[Record, ...] = ()) -> list[RingEffect]:
-        effects: list[RingEffect] = []
-        message = CopyRecords(NO_TOKEN, records, (state,))
-        for target in self._keys.copy_targets(state.key):
-            effects += self._table.ask(work, target, target.address, message, now)
-        for former in self._keys.copies.former_holders():
-            effects += self._table.tell(former.address, message)
-        return effects
 
     def _held(self, work: Holding, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
         if answer is False:
@@ -154,11 +169,18 @@ class GroupCells:
             return self._review_topic(work, now)
         return self._find(work.topics[0], work.arcs[0].upto, work, now)
 
-    def not_found(self, work: Reviewing, now: int) -> list[RingEffect]:
-        """Nobody knows where a cell should be: the next review asks again."""
+    def not_found(self, work: CellQuestion, now: int) -> list[RingEffect]:
+        """Nobody knows where a cell should be: the next review, or whoever wants the cell, asks again."""
+        if isinstance(work, Adopting):
+            self._table.end(work)
+            return []
         return self._review_next(work, now, skip=True)
 
-    def located(self, work: Reviewing, answer: Located, now: int) -> list[RingEffect]:
+    def located(self, work: CellQuestion, answer: Located, now: int) -> list[RingEffect]:
+        """The place of a cell is known."""
+        return self._adopt(work, answer, now) if isinstance(work, Adopting) else self._reviewed(work, answer, now)
+
+    def _reviewed(self, work: Reviewing, answer: Located, now: int) -> list[RingEffect]:
         """The place of the last cell that is left is known: give it on, if it is another member."""
         assert answer.member is not None
         if work not in self._table or not self._keys.serves(work.member):
@@ -174,7 +196,7 @@ class GroupCells:
         hold = hold.giving_away(self._space, piece, answer.member)
         work.to(WorkState.COPYING)
         self._states.take((hold,))
-        effects = self._copy(work, hold, now)
+        effects = self._keys.copy_state(work, hold, now)
         return effects if work.open else [*effects, *self._give(work, hold, now)]
 
     def _give(self, work: Reviewing, hold: CellHold, now: int) -> list[RingEffect]:
@@ -188,8 +210,8 @@ class GroupCells:
             cells = tuple(cell for cell in record.cells if between(cell, *arc))
             if cells:
                 records.append(msgspec.structs.replace(record, key=to, cells=cells))
-        missing = self._keys.missing_since(now)
-        message = GiveCells(NO_TOKEN, to, hold.topic, *arc, tuple(records), hold.member, hold.serial, missing)
+        missing, learning = self._keys.missing_since(now), self._keys.learning_left(hold.member, now)
+        message = GiveCells(NO_TOKEN, to, hold.topic, *arc, tuple(records), hold.member, hold.serial, missing, learning)
         return self._table.errand(work, "gift", to, message, now)
 
     def _reviewed_one(self, work: Reviewing, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:
@@ -200,7 +222,7 @@ class GroupCells:
         if part is None:  # it has paused
             work.to(WorkState.COPYING)
             work.failed = False
-            effects = self._copy(work, hold, now)
+            effects = self._keys.copy_state(work, hold, now)
             return effects if work.open else [*effects, *self._copied(work, hold, now)]
         if work.state is WorkState.GIVING:
             if answer is not False:
@@ -239,8 +261,72 @@ class GroupCells:
         hold = hold.given()
         self._states.take((hold,))
         work.to(WorkState.COPYING)
-        effects += self._copy(work, hold, now)
+        effects += self._keys.copy_state(work, hold, now)
         if work.open:
             return effects
         work.to(WorkState.LOCATING)
         return [*effects, *self._review_next(work, now)]
+
+    # -- cells that nobody has -------------------------------------------------------------------------
+
+    def wanted(self, topic: str, member: Key, cells: Iterable[Key], now: int) -> list[RingEffect]:
+        """Somebody asks for cells under a member, which does not have all of them. If that lasts, they are lost."""
+        effects: list[RingEffect] = []
+        hold = self.hold(topic, member)
+        for cell in cells:
+            if hold.has(self._space, cell):
+                continue
+            since, last = self._wanted.pop((topic, member, cell), (now, now))
+            since = now if now - last > _ASKED_AGAIN else since
+            if now - since < self._keys.abandon:
+                self._wanted[topic, member, cell] = since, now
+            elif all((work.topic, work.member) != (topic, member) for work in self._table.of(Adopting)):
+                work = Adopting(member, topic, cell)
+                self._table.begin(work, WorkState.LOCATING)
+                effects += self._find(topic, cell, work, now)
+            else:
+                self._wanted[topic, member, cell] = since, now
+        while len(self._wanted) > _MOST_WANTED:
+            del self._wanted[next(iter(self._wanted))]
+        return effects
+
+    def _adopt(self, work: Adopting, answer: Located, now: int) -> list[RingEffect]:
+        """The member has the cell from now on, with those around it that have the same place."""
+        hold = self.hold(work.topic, work.member)
+        if (
+            answer.member != work.member
+            or not self._keys.serves(work.member)
+            or hold.giving is not None
+            or hold.has(self._space, work.cell)
+        ):
+            self._table.end(work)
+            return []
+        self._keys.learn(work.member, now)
+        self._keys.watch_silent()
+        hold = hold.with_arc(self._space, Arc(answer.after, answer.upto))
+        self._states.take((hold,))
+        work.to(WorkState.COPYING)
+        return self._copy_adopted(work, hold, now)
+
+    def _copy_adopted(self, work: Adopting, hold: CellHold, now: int) -> list[RingEffect]:
+        effects = self._keys.copy_state(work, hold, now)
+        if not work.open:
+            self._table.end(work)
+        return effects
+
+    def _adopted(self, work: Adopting, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:
+        if not self._keys.serves(work.member):
+            self._table.end(work)
+            return []
+        if part is None:  # it has paused
+            work.to(WorkState.COPYING)
+            work.failed = False
+            return self._copy_adopted(work, self.hold(work.topic, work.member), now)
+        work.failed |= answer is False
+        if work.open:
+            return []
+        if work.failed:
+            self._table.pause(work, now)
+        else:
+            self._table.end(work)
+        return []

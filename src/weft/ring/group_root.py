@@ -1,17 +1,12 @@
-"""The servers of topic groups: roots, which keep a group's settings and decide on merging, and region servers, which
-know the members of a region (003, 3.2, 3.3). A node is the server of whatever is kept under keys that it answers for,
-and continues what its predecessor had begun. A root's state is copied before any other node sees it.
+"""The roots of topic groups, which keep a group's settings and know its members (003, 3.2, 3.3).
 
-A group changes once at a time: requests during a change wait. With a `lease`, a member that has not registered again
-within that time is considered dead; with a `period`, the root looks that often for a rotation distance that spreads
-sample keys more evenly (003, 4.2.2).
+A node is the root of the groups whose keys it answers for, and goes on with what its predecessor had begun. A root's
+state is copied before any other node sees it. A group changes once at a time: requests during a change wait. With a
+`lease`, a member that has not registered again within that time is considered dead; with a `period`, the root looks
+that often for a rotation distance that spreads sample keys more evenly (003, 4.2.2).
 
-With `merging`, the root of a group asks one of its members once in a period for another topic, and sends its members to
-that topic's root. If the groups are alike, both roots give their topics to the super topic. (The paper probes roots at
-random; groups without a common member are never merged, so that only those that members know of need to be asked.) The
-root of a super topic checks as often whether all of its topics are still alike; if not, it returns each to its own
-root. The state as it was given away is the reference; the root repeats it to the other host's root until that has taken
-it. Cells stay where they are until their members find that they belong elsewhere.
+A root that gives its topic to another host (`weft.ring.group_merging`) keeps the state as a reference, and repeats it
+to the other host's root, which begins where that state ends.
 """
 
 from __future__ import annotations
@@ -25,12 +20,12 @@ import numpy as np
 
 from weft.errors import RingError
 from weft.ring.chord import ChordNode
+from weft.ring.group_merging import GroupMerging
 from weft.ring.group_placement import GroupTree, GroupView, best_rotation
 from weft.ring.group_state import (
     GroupId,
     GroupRule,
     GroupState,
-    KeyState,
     RegionState,
     StateId,
     StateStore,
@@ -42,22 +37,14 @@ from weft.ring.keys_in_hand import KeysInHand
 from weft.ring.messages import NodeRef
 from weft.ring.record_keeper import RingReply
 from weft.ring.rendezvous_messages import (
-    AskTopics,
-    CopyRecords,
     Deregister,
     Elsewhere,
-    Enter,
-    Entered,
     Entrust,
     Exit,
     FetchSettings,
     GrantCells,
     HostRequest,
-    Locate,
-    Located,
     Probe,
-    Probed,
-    RegionRequest,
     Register,
     Renew,
     Reshape,
@@ -66,10 +53,9 @@ from weft.ring.rendezvous_messages import (
     RingSend,
     Settings,
     TopicRequest,
-    TopicsAre,
     WorkAnswer,
 )
-from weft.ring.topics import SuperTopics, TopicTree, super_topic
+from weft.ring.topics import TopicTree
 from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
 
 _DISTANCES, _KEYS = 16, 256  # how many rotation distances are tried, with how many keys
@@ -140,24 +126,6 @@ class Entrusting(RingWork):
     state_of: GroupState
 
 
-@dataclass(slots=True, eq=False)
-class MergeProbe(RingWork):
-    """A root looks for a group that is like its own."""
-
-    host: str
-    hops: int = 0
-    other: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Filing(RingWork):
-    """A region's state is being copied."""
-
-    reply: RingReply
-    affected: tuple[Key, ...] | None
-    peers: tuple[Key, ...]
-
-
 class GroupRoots:
     """The groups that a node is the root of, references to others, and regions that it is the server of."""
 
@@ -173,14 +141,13 @@ class GroupRoots:
         rng: np.random.Generator,
     ) -> None:
         self._chord, self._table, self._keys, self._states = chord, table, keys, states
-        self._groups, self._rule, self._topics, self._rng = groups, rule, topics, rng
+        self._rule = rule
         self._space = chord.space
         rule.tree(self._space, "")  # depth and rotation fit
         self._queues: dict[GroupId, deque[tuple[Request, RingReply | None]]] = {}
         self._refreshed: dict[GroupId, dict[int, int]] = {}
         self._due: dict[str, int] = {}
         self._even: dict[str, GroupView] = {}  # groups whose rotation distance was the best when that was looked at
-        self._merge_due: dict[str, int] = {}
         self._told: dict[GroupId, tuple[int, int]] = {}  # serials of references that were taken, and when
         for kind, step in (
             (Changing, self._copied),
@@ -188,10 +155,13 @@ class GroupRoots:
             (TellingMembers, self._told_one),
             (Leading, self._led),
             (Entrusting, self._entrusted),
-            (MergeProbe, self._probed_back),
-            (Filing, self._filed),
         ):
             table.handle(kind, step)
+        self._merging = (
+            None
+            if rule.merging is None
+            else GroupMerging(chord.space, table, groups, rule.merging, topics, rng, self.parts, self._give)
+        )
 
     def _serves(self, host: str) -> bool:
         return self._keys.serves(root_key(self._space, host))
@@ -234,7 +204,7 @@ class GroupRoots:
             case FetchSettings():
                 return self._settings(group, now, reply)
             case Probe():
-                return self._compare(message, now, reply)
+                return reply.done(ok=False) if self._merging is None else self._merging.compare(message, now, reply)
             case Register() | Deregister() | Reshape():
                 if isinstance(message, Register):
                     self._refreshed.setdefault(group, {})[message.member] = now
@@ -287,7 +257,7 @@ class GroupRoots:
                 if made is not None and made != state:
                     work = Changing(group, made, request, reply)
                     self._table.begin(work, WorkState.COPYING)
-                    effects += self._copy(work, made, now)
+                    effects += self._keys.copy_state(work, made, now)
                     return effects if work.open else [*effects, *self._changed(work, now)]
                 effects += self._answer(group, request, reply, ok=True)
             else:
@@ -327,6 +297,10 @@ class GroupRoots:
             return state  # what cannot be is not done
         raise AssertionError(request)
 
+    def _give(self, group: GroupId, host: str, now: int) -> list[RingEffect]:
+        """Give a topic to another host, and keep a reference."""
+        return [] if group.host == host else self._request(group, GivenTo(host), now, None)
+
     def _answer(self, group: GroupId, request: Request, reply: RingReply | None, ok: bool) -> list[RingEffect]:
         if reply is None:
             return []
@@ -337,20 +311,11 @@ class GroupRoots:
             return [RingSend(reply.to, Elsewhere(reply.token, state.entrusted))]
         return reply.done(ok)
 
-    def _copy(self, work: RingWork, state: KeyState, now: int) -> list[RingEffect]:
-        message = CopyRecords(NO_TOKEN, (), (state,))
-        effects: list[RingEffect] = []
-        for target in self._keys.copy_targets(state.key):
-            effects += self._table.ask(work, target, target.address, message, now)
-        for former in self._keys.copies.former_holders():
-            effects += self._table.tell(former.address, message)
-        return effects
-
     def _copied(self, work: Changing, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:
         if part is None:  # it has paused
             work.to(WorkState.COPYING)
             work.ok = True
-            effects = self._copy(work, work.made, now)
+            effects = self._keys.copy_state(work, work.made, now)
             return effects if work.open else [*effects, *self._changed(work, now)]
         work.ok &= answer is not False
         return [] if work.open else self._changed(work, now)
@@ -444,7 +409,8 @@ class GroupRoots:
             work = Granting(group)
             self._table.begin(work, WorkState.GRANTING)
             first = Key(state.ghost)
-            return self._table.errand(work, first, first, GrantCells(NO_TOKEN, first, group.topic), now)
+            learning = self._keys.learning(state.key, now)
+            return self._table.errand(work, first, first, GrantCells(NO_TOKEN, first, group.topic, learning), now)
         return []
 
     def _granted(self, work: Granting, part: Key, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
@@ -473,44 +439,6 @@ class GroupRoots:
             self._told[work.state_of.group] = work.state_of.serial, now
         return []
 
-    # -- regions ---------------------------------------------------------------------------------------
-
-    def region(self, message: RegionRequest, now: int, reply: RingReply) -> list[RingEffect]:
-        """A request to the server of a region, which this node is."""
-        tree, key = message.tree, message.key
-        of = (message.host, tree.depth, tree.rotation, message.level)
-        found = self._states.get(StateId("region", key, of))
-        state = found if isinstance(found, RegionState) else RegionState(message.host, tree, message.level, key)
-        if isinstance(message, Locate):
-            if not state.members:
-                return [RingSend(reply.to, Located(reply.token, None))]
-            member, after, upto = tree.place_among(message.level, message.cell, state.members)
-            return [RingSend(reply.to, Located(reply.token, member, after, upto))]
-        if isinstance(message, Enter):
-            made, affected = state.entered(message.member), state.affected_by(message.member)
-        else:
-            assert isinstance(message, Exit)
-            made, affected = state.without(message.member), None
-        if made is state:  # it was known
-            peers = tuple(Key(each) for each in made.members if each != message.member)
-            return reply.done() if affected is None else [RingSend(reply.to, Entered(reply.token, (), peers))]
-        self._states.take((made,))
-        work = Filing(reply, affected, tuple(Key(each) for each in made.members if each != message.member))
-        self._table.begin(work, WorkState.COPYING)
-        effects = self._copy(work, made, now)
-        return effects if work.open else [*effects, *self._filed(work, None, True, now)]
-
-    def _filed(self, work: Filing, part: NodeRef | None, answer: WorkAnswer, now: int) -> list[RingEffect]:  # noqa: ARG002
-        if answer is False:
-            self._table.end(work)
-            return work.reply.done(ok=False)
-        if work.open:
-            return []
-        self._table.end(work)
-        if work.affected is None:
-            return work.reply.done()
-        return [RingSend(work.reply.to, Entered(work.reply.token, work.affected, work.peers))]
-
     # -- time ------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> list[RingEffect]:
@@ -531,8 +459,8 @@ class GroupRoots:
         for host, parts in hosts.items():
             parts.sort(key=lambda part: part.topic)
             effects += self._rotate(host, parts, now)
-        if self._rule.merging is not None:
-            effects += self._merge(hosts, self._rule.merging, now)
+        if self._merging is not None:
+            effects += self._merging.tick(hosts, now)
         return effects
 
     def _drop_silent(self, state: GroupState, now: int, lease: int) -> list[RingEffect]:
@@ -575,65 +503,3 @@ class GroupRoots:
             self._even[host] = view
             return []
         return self._request(parts[0].group, Rotated(distance), now, None)
-
-    # -- merging ---------------------------------------------------------------------------------------
-
-    def _merge(self, hosts: dict[str, list[GroupState]], rule: SuperTopics, now: int) -> list[RingEffect]:
-        """Review the topics of the hosts that this node is the root of, if it is time, and look for more."""
-        effects: list[RingEffect] = []
-        self._merge_due = {host: self._merge_due.get(host, now + rule.period) for host in hosts}
-        for host in [host for host, due in self._merge_due.items() if due <= now]:
-            self._merge_due[host] = now + rule.period
-            parts = {part.topic: part.members for part in hosts[host]}
-            if (len(parts) == 1 and host in parts) or rule.keeps(parts):
-                effects += self._look(host, parts, now)
-            else:
-                for topic in parts:
-                    effects += self._give(GroupId(host, topic), topic, now)
-        return effects
-
-    def _give(self, group: GroupId, host: str, now: int) -> list[RingEffect]:
-        """Give a topic to another host, and keep a reference."""
-        return [] if group.host == host else self._request(group, GivenTo(host), now, None)
-
-    def _look(self, host: str, parts: dict[str, tuple[int, ...]], now: int) -> list[RingEffect]:
-        """Ask any member for any topic."""
-        members = sorted({member for each in parts.values() for member in each})
-        if not members or any(work.host == host for work in self._table.of(MergeProbe)):
-            return []
-        work = MergeProbe(host)
-        self._table.begin(work, WorkState.PROBING)
-        member = Key(members[self._rng.integers(len(members))])
-        return self._table.errand(work, "topics", member, AskTopics(NO_TOKEN), now)
-
-    def _probed_back(self, work: MergeProbe, part: str, answer: WorkAnswer, now: int) -> list[RingEffect]:
-        parts = {topic: state.members for topic, state in self.parts(work.host).items()}
-        if part == "topics" and isinstance(answer, TopicsAre) and parts:
-            others = [topic for topic in answer.topics if topic not in parts]
-            if others:
-                work.other = others[self._rng.integers(len(others))]
-                return self._probe(work, self._groups.host(work.other), parts, now)
-        if isinstance(answer, Elsewhere) and work.hops < _AGAIN and answer.host != work.host:
-            work.hops += 1
-            return self._probe(work, answer.host, parts, now)
-        self._table.end(work)
-        effects: list[RingEffect] = []
-        if isinstance(answer, Probed) and answer.into is not None:
-            for topic in parts:
-                effects += self._give(GroupId(work.host, topic), answer.into, now)
-        return effects
-
-    def _probe(self, work: MergeProbe, at: str, parts: dict[str, tuple[int, ...]], now: int) -> list[RingEffect]:
-        key = root_key(self._space, at)
-        return self._table.errand(work, "probe", key, Probe(NO_TOKEN, key, at, work.other, parts), now)
-
-    def _compare(self, message: Probe, now: int, reply: RingReply) -> list[RingEffect]:
-        """The root of another host shows its topics' members."""
-        rule = self._rule.merging
-        mine = {topic: state.members for topic, state in self.parts(message.host).items()}
-        both = {**message.parts, **mine}
-        into = super_topic(both, self._topics) if rule is not None and mine and rule.keeps(both) else None
-        effects: list[RingEffect] = [RingSend(reply.to, Probed(reply.token, into))]
-        for topic in mine if into is not None else ():
-            effects += self._give(GroupId(message.host, topic), into or topic, now)
-        return effects

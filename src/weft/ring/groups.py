@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weft.ring.chord import ANSWER, ChordNode
-from weft.ring.group_cells import GroupCells, Reviewing
+from weft.ring.group_cells import Adopting, CellQuestion, GroupCells
 from weft.ring.group_placement import GroupTree
 from weft.ring.group_state import Arc, GroupRule, StateStore, root_key
 from weft.ring.identifiers import Key
@@ -79,7 +79,7 @@ class Locating(RingWork):
     topic: str
     cell: Key
     since: int
-    review: Reviewing | None = None  # what it is for, if not for stores and visits
+    question: CellQuestion | None = None  # what it is for, if not for stores and visits
     level: int = 0
     hops: int = 0
 
@@ -316,9 +316,11 @@ class Groups:
         work = self._locating[topic, cell] = Locating(topic, cell, now)
         return self._locate(work, now)
 
-    def _find(self, topic: str, cell: Key, review: Reviewing, now: int) -> list[RingEffect]:
-        """Look for the place of a cell that a member has."""
-        return self._locate(Locating(topic, cell, now, review), now)
+    def _find(self, topic: str, cell: Key, question: CellQuestion, now: int) -> list[RingEffect]:
+        """Look for the place of a cell that a member has, or is about to adopt: then in the tree of this moment."""
+        if isinstance(question, Adopting):
+            self._trees.pop(topic, None)
+        return self._locate(Locating(topic, cell, now, question), now)
 
     def _locate(self, work: Locating, now: int) -> list[RingEffect]:
         self._table.begin(work, WorkState.LOCATING)
@@ -366,9 +368,9 @@ class Groups:
 
     def _found(self, work: Locating, answer: Located, now: int) -> list[RingEffect]:
         assert answer.member is not None
+        if work.question is not None:
+            return self.cells.located(work.question, answer, now)
         self._locating.pop((work.topic, work.cell), None)
-        if work.review is not None:
-            return self.cells.located(work.review, answer, now)
         self._unplace(work.topic, work.cell)
         known = self._places.pop(work.topic, {})
         known[Arc(answer.after, answer.upto)] = answer.member
@@ -379,8 +381,10 @@ class Groups:
 
     def _not_found(self, work: Locating, now: int) -> list[RingEffect]:
         self._table.end(work)
+        if work.question is not None:
+            return self.cells.not_found(work.question, now)
         self._locating.pop((work.topic, work.cell), None)
-        return [] if work.review is None else self.cells.not_found(work.review, now)
+        return []
 
     # -- reviews ---------------------------------------------------------------------------------------
 
@@ -391,7 +395,8 @@ class Groups:
                 del self._trees[topic]
             work = Entering(message.key, message.host, message.former)
             self._table.begin(work, WorkState.REGISTERING)
-            return self._ask_root(work, FetchSettings(NO_TOKEN, Key(0), "", message.host), now)
+            key = root_key(self._space, message.host)
+            return self._table.errand(work, "root", key, FetchSettings(NO_TOKEN, key, message.host, message.host), now)
         return self.cells.review(message.key, now)
 
     def _entered(self, work: Entering, part: object, answer: WorkAnswer, now: int) -> list[RingEffect]:

@@ -7,7 +7,7 @@ copy is kept up to date until the next successors have one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from weft.ring.chord import ChordNode
@@ -47,6 +47,7 @@ class KeyCopies:
         self.held: dict[Key, Key] = {}  # ranges of others of which everything is here, too: their starts by their ends
         self._given: set[NodeRef] = set()  # successors that have a copy of everything
         self._former: set[NodeRef] = set()  # others that had one: kept up to date until the successors have one
+        self._more = 0  # targets, besides the usual ones
         table.handle(CopyingAll, self._sent_part)
 
     # -- what others have ------------------------------------------------------------------------------
@@ -54,7 +55,16 @@ class KeyCopies:
     @property
     def targets(self) -> list[NodeRef]:
         """The nodes that are to have a copy."""
-        return self._chord.successors[: self._replicas - 1]
+        return self._chord.successors[: self._replicas - 1 + self._more]
+
+    def about_to_leave(self) -> None:
+        """The first successor will own the keys: those after it must have as many copies as before."""
+        self._more = int(self._replicas > 1)
+
+    @property
+    def spread_out(self) -> bool:
+        """Whether all targets have a complete copy."""
+        return self._given.issuperset(self.targets)
 
     def former_holders(self) -> list[NodeRef]:
         """Others that have a complete copy, as long as the successors have none."""
@@ -64,10 +74,15 @@ class KeyCopies:
         """These nodes were asked for copies of keys that were taken over."""
         self._former |= nodes
 
-    def changed(self) -> None:
-        """Other keys are in hand: nobody has a complete copy of them."""
+    @property
+    def given(self) -> tuple[NodeRef, ...]:
+        """The nodes that have a copy of everything."""
+        return tuple(sorted(self._given))
+
+    def changed(self, given: Collection[NodeRef] = ()) -> None:
+        """Other keys are in hand. These nodes have been given those that are new here; nobody else has all of them."""
         self._former |= self._given
-        self._given.clear()
+        self._given.intersection_update(given)
         for work in self._table.of(CopyingAll):
             self._table.end(work)
 
@@ -77,7 +92,7 @@ class KeyCopies:
         self._former |= self._given.difference(targets)
         self._given.intersection_update(targets)
         effects: list[RingEffect] = []
-        if self._former and self._given.issuperset(targets):
+        if self._former and self.spread_out:
             for node in sorted(self._former.difference(targets)):
                 effects += self._table.tell(node.address, CopyRecords(NO_TOKEN, (), (), keys, None, void=True))
             self._former.clear()

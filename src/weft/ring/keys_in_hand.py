@@ -10,7 +10,7 @@ reported with every event (`missing`), and the event is published again when the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -43,6 +43,7 @@ _SILENT_ASKED = 256  # and members that were silent before
 _TRIES = 3  # of a request that must not be mistaken for a death
 _AGAIN = PERIOD // 5  # until what was refused is sent again
 _QUIET = 3 * ANSWER  # for which a member that did not answer is not asked again
+_PREPARE = 3 * ANSWER  # for which a node that leaves waits until others have copies
 _LONELY = 3 * ANSWER  # after which a node without keys asks whether anybody has some
 SETTLE = 10 * ANSWER  # after which a node that is back has been handed what is its own
 
@@ -119,7 +120,7 @@ class KeysInHand:
         settle: int = SETTLE,
     ) -> None:
         self._chord, self._table, self._records, self._states = chord, table, records, states
-        self._replicas, self._abandon, self._learn, self._settle = replicas, abandon, learn, settle
+        self._replicas, self.abandon, self._learn, self._settle = replicas, abandon, learn, settle
         self.after: Key | None = chord.me.id if chord.predecessor is None else chord.predecessor.id
         self.life = Life.SERVING
         self.changes = 0  # how often the keys in hand have changed
@@ -133,6 +134,7 @@ class KeysInHand:
         self._learning: list[tuple[Arc, int]] = []  # keys under which subscriptions may be missing, and until when
         self._watched: dict[NodeAddress, int] = {}  # nodes that may have keys, too, and when they were last silent
         self._waiting_since: int | None = None
+        self._leaving_since: int | None = None
         self._asked_at: int | None = None
         for kind, step in (
             (Handing, self._handed_part),
@@ -164,6 +166,23 @@ class KeysInHand:
         self._learning = [each for each in self._learning if each[1] > now]
         return any(self._chord.space.between(key, *arc) for arc, _ in self._learning)
 
+    def learning_left(self, key: int, now: int) -> int:
+        """For how many microseconds that is so."""
+        between = self._chord.space.between
+        return max((until - now for arc, until in self._learning if until > now and between(key, *arc)), default=0)
+
+    def learn(self, key: Key, now: int, learning: int | None = None) -> None:
+        """What is stored under a key may be incomplete for a while: for `learning` microseconds, or the usual time."""
+        left = self._learn if learning is None else learning
+        if left > self.learning_left(key, now):
+            self._learn_until(Arc(Key((key - 1) % self._chord.space.size), key), left, now)
+
+    def watch_silent(self) -> None:
+        """Members that do not answer may know more than this node, from now on."""
+        for address, member in self._chord.members.items():
+            if member.silent_since is not None:
+                self._watched.setdefault(address, -self._settle)
+
     def missing(self, now: int) -> list[NodeAddress]:
         """Members that may know subscriptions under keys in hand that this node does not know."""
         members = self._chord.members
@@ -191,6 +210,18 @@ class KeysInHand:
         if moving is not None and moving.node not in targets and self._chord.space.between(key, *moving.keys):
             return [*targets, moving.node]
         return targets
+
+    def copy_state(
+        self, work: RingWork, state: KeyState, now: int, records: tuple[Record, ...] = ()
+    ) -> list[RingEffect]:
+        """Have a state copied, with records under the same key; the step of the work gets the answers."""
+        effects: list[RingEffect] = []
+        message = CopyRecords(NO_TOKEN, records, (state,))
+        for target in self.copy_targets(state.key):
+            effects += self._table.ask(work, target, target.address, message, now)
+        for former in self.copies.former_holders():
+            effects += self._table.tell(former.address, message)
+        return effects
 
     def range_is(self) -> RangeIs:
         """What this node answers for, for one that looks for the owner of keys."""
@@ -317,6 +348,7 @@ class KeysInHand:
             tuple((after, upto) for upto, after in self.copies.held.items()) if whole else (),
             max(0, learning),
             self.missing_since(now),
+            self.copies.given if work.leaving else (),
         )
         return self._table.ask(work, "last", work.node.address, message, now)
 
@@ -421,7 +453,7 @@ class KeysInHand:
         for after, upto in message.copies:
             self.copies.held.setdefault(upto, after)
         if message.upto == self.after:
-            self._set_after(message.after)
+            self._set_after(message.after, message.given)
             self._learn_until(Arc(message.after, message.upto), message.learning, now)
         self._chord.has_left(sender)
         if self._chord.predecessor is None and message.edge not in (None, self._chord.me):
@@ -476,18 +508,18 @@ class KeysInHand:
             self._table.end(work)
         return []
 
-    def _set_after(self, after: Key) -> None:
+    def _set_after(self, after: Key, given: Collection[NodeRef] = ()) -> None:
         self.after = after
         self._needy = self._gap_since = None
-        self._changed()
+        self._changed(given)
 
     def _learn_until(self, keys: Arc, learning: int, now: int) -> None:
         if learning > 0:
             self._learning.append((keys, now + learning))
 
-    def _changed(self) -> None:
+    def _changed(self, given: Collection[NodeRef] = ()) -> None:
         self.changes += 1
-        self.copies.changed()
+        self.copies.changed(given)
 
     # -- deaths ----------------------------------------------------------------------------------------
 
@@ -554,7 +586,7 @@ class KeysInHand:
         """Nobody has keys: whoever knew something is dead. The lowest of the living begins, and learns."""
         self._stop_search(work, now)
         everybody = len(work.living) == len(self._chord.members)
-        waited = self._waiting_since is not None and now - self._waiting_since >= self._abandon
+        waited = self._waiting_since is not None and now - self._waiting_since >= self.abandon
         me = self._chord.me
         if owner is not None or not (everybody or waited) or any(node.id < me.id for node in work.living):
             return []
@@ -599,7 +631,7 @@ class KeysInHand:
         assert work.bound is not None
         since = now if self._gap_since is None else self._gap_since
         self._stop_search(work, now)
-        if work.refused or (not work.complete and now - since < self._abandon):
+        if work.refused or (not work.complete and now - since < self.abandon):
             self._gap_since = since
             return []
         taken = Arc(work.bound.id, work.upto)
@@ -639,6 +671,11 @@ class KeysInHand:
     def leave(self, now: int) -> list[RingEffect]:
         """Hand everything to the successor, when no other move is under way. To be called until it has left."""
         if self.life is not Life.FINISHING or self._handing is not None or self._search is not None:
+            return []
+        if self._leaving_since is None:
+            self._leaving_since = now
+            self.copies.about_to_leave()
+        if not self.copies.spread_out and now - self._leaving_since < _PREPARE:
             return []
         if not self._chord.successors or self.after is None:
             self.to(Life.LEFT)

@@ -13,7 +13,7 @@ The owner keeps what it gave away, unexamined: when a holder dies, nothing is lo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -47,6 +47,20 @@ class SharingRule:
             raise RingError(f"load is shared among two nodes or more, not {self.nodes}")
         if self.threshold < 1:
             raise RingError(f"the threshold of load sharing is 1 or more, not {self.threshold}")
+
+
+def gini(loads: Iterable[float]) -> float:
+    """How unevenly loads are spread, as the Gini coefficient: 0 evenly, towards 1 all at one node.
+
+    >>> gini([5, 5, 5]), gini([0, 0, 9]), gini([])
+    (0.0, 0.6666666666666667, 0.0)
+    """
+    ascending = sorted(loads)
+    total, count = sum(ascending), len(ascending)
+    if not total:
+        return 0.0
+    weighted = sum(rank * load for rank, load in enumerate(ascending, 1))
+    return max(0.0, 2 * weighted / (count * total) - (count + 1) / count)
 
 
 class NeighbourLoads:

@@ -46,6 +46,7 @@ from weft.ring.rendezvous_messages import (
     Visit,
     Visited,
     WorkAnswer,
+    first_stamp,
 )
 from weft.ring.ring_settings import RingSettings
 from weft.ring.work import NO_TOKEN, RingWork, WorkState, WorkTable
@@ -69,6 +70,7 @@ class _Subscription:
     cells: tuple[Cell, ...]
     due: int = 0
     ready: bool = False  # the ring has it
+    storing: Subscribing | None = None  # what was begun last
 
     @property
     def topics(self) -> list[str]:
@@ -131,7 +133,7 @@ class OwnInterest:
         self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
         self._unconfirmed: dict[EventId, list[tuple[NodeAddress, DeliverEvent]]] = {}
-        self._stamp = chord.me.life << 32
+        self._stamp = first_stamp(chord.me.life)
         self.all_known = False  # the application has said all that it wants, and the ring has it
         for kind in (Subscribing, Unsubscribing, Publishing):
             table.handle(kind, self._answered)
@@ -168,7 +170,9 @@ class OwnInterest:
         return self._store(made, now)
 
     def _store(self, subscription: _Subscription, now: int) -> list[RingEffect]:
-        work = Subscribing(set(subscription.cells), subscription)
+        if subscription.storing is not None:
+            self._table.end(subscription.storing)
+        subscription.storing = work = Subscribing(set(subscription.cells), subscription)
         if self._groups is None:
             self._table.begin(work, WorkState.LOCATING)
             return self._do_left(work, now)
@@ -194,9 +198,8 @@ class OwnInterest:
         if gone is None:
             raise LocalProtocolError(f"there is no subscription {number}")
         self._topics -= Counter(gone.topics)
-        for work in self._table.of(Subscribing):
-            if work.subscription is gone:
-                self._table.end(work)
+        if gone.storing is not None:
+            self._table.end(gone.storing)
         self._removing.add(number)
         unsubscribing = Unsubscribing(set(gone.cells), gone)
         self._table.begin(unsubscribing, WorkState.LOCATING)

@@ -51,7 +51,7 @@ class Storing(RingWork):
 
     reply: RingReply
     fresh: list[Record]  # those that were not here before, or have another stamp
-    ok: bool = True  # every copy is made
+    ok: bool  # every copy is made, and every visit comes to them
 
 
 @dataclass(slots=True, eq=False)
@@ -143,14 +143,16 @@ class RecordKeeper:
 
     # -- storing ---------------------------------------------------------------------------------------
 
-    def store(self, records: Sequence[Record], now: int, reply: RingReply) -> list[RingEffect]:
-        """Store records, copy them, and share new ones if there are too many."""
+    def store(self, records: Sequence[Record], now: int, reply: RingReply, complete: bool = True) -> list[RingEffect]:
+        """Store records, copy them, and share new ones if there are too many. Unless that is `complete`, the answer is
+        that it is not done.
+        """
         unknown = [record for record in records if not self.records.has(record)]
         self.records.take(records, now)
         fresh = [record for record in unknown if self.records.has(record)]
         for record in fresh:  # whoever examines an earlier one in the same slot does not know this one
             self.shared.away.pop(record.slot, None)
-        work = Storing(reply, fresh)
+        work = Storing(reply, fresh, complete)
         self._table.begin(work, WorkState.COPYING)
         effects: list[RingEffect] = []
         by_target: dict[NodeRef, list[Record]] = {}

@@ -17,12 +17,13 @@ How a node lives (`Life` in `weft.ring.keys_in_hand` is the table):
 1. `join` looks for its place; its successor hands it the keys between the predecessor's and its own.
 2. While it serves, every message is handled in `receive`, and time passes in `tick`: Chord mends the ring, keys follow,
    what was asked and not answered is asked again, subscriptions are stored anew.
-3. `leave` takes no new work, waits for a moment for what was begun, and hands everything to the successor.
+3. `leave` takes no new work, waits for a moment for what was begun, has more copies made, and hands everything to the
+   successor.
 
 Whatever takes more than one message is a piece of work with a named state (`weft.ring.work`). Each part of the node
 takes the answers of its own work: `keys_in_hand` moves keys, `record_keeper` stores and copies, `visits` delivers,
-`own_interest` places the application's subscriptions and events, `groups`, `group_cells` and `group_root` know topic
-groups.
+`own_interest` places the application's subscriptions and events, and `groups`, `group_cells`, `group_root`,
+`group_regions` and `group_merging` know topic groups.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from weft.language.ast import Filter
 from weft.language.format import format_filter
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, ChordNode
+from weft.ring.group_cells import GroupCells
+from weft.ring.group_regions import RegionServers
 from weft.ring.group_root import GroupRoots
 from weft.ring.group_state import StateStore
 from weft.ring.groups import REVIEW, Groups
@@ -139,8 +142,10 @@ class RendezvousNode:
         self.visits = Visits(chord, table, self.keys, self.keeper, settings.sharing.sharing)
         self.groups: Groups | None = None
         self._roots: GroupRoots | None = None
+        self._regions: RegionServers | None = None
         if settings.groups is not None:
             self.groups = Groups(chord, table, self.keys, self.keeper, self.states, settings.groups, self._uses)
+            self._regions = RegionServers(table, self.keys, self.states)
             self._roots = GroupRoots(
                 chord, table, self.keys, self.states, self.groups, settings.groups, settings.topics, rng
             )
@@ -284,9 +289,8 @@ class RendezvousNode:
 
     def forget(self, address: NodeAddress) -> list[RingEffect]:
         """A member will never come back: nothing waits for it any more, and its subscriptions are dropped here."""
-        for record in [record for record in self.records if record.sub.home == address]:
-            self.records.forget(record.slot)
         member = self.chord.members.pop(address, None)
+        self.records.forget_home(address, 0 if member is None else member.node.life)
         self.keys.forgotten(address)
         self.keeper.unshare()
         effects: list[RingEffect] = [] if address not in self._owed else [Returned(address)]
@@ -419,13 +423,13 @@ class RendezvousNode:
                 return self.visits.examine_for(sender, message, now, reply)
             case AskTopics():
                 return self._answer(reply, TopicsAre(NO_TOKEN, self.topics))
-        if self.groups is None or self._roots is None:
+        if self.groups is None or self._roots is None or self._regions is None:
             return reply.done(ok=False)
         match message:
             case HostRequest():
                 return self._roots.asked(message, now, reply)
             case RegionRequest():
-                return self._roots.region(message, now, reply)
+                return self._regions.asked(message, now, reply)
             case GrantCells():
                 return self.groups.cells.granted(message, now, reply)
             case GiveCells():
@@ -436,20 +440,33 @@ class RendezvousNode:
 
     def _asked_owner(self, message: Store | RemoveRecord | Visit, now: int, reply: RingReply) -> list[RingEffect]:
         """What the owner of a key does for others: in a topic group only for cells that are placed there."""
+        if self.groups is not None and (wanted := self._not_here(self.groups.cells, message, now)) is not None:
+            return [*reply.done(ok=False), *wanted]
         match message:
             case Store(_, key, records):
-                if self.groups is not None and not all(self.groups.cells.has(r.topic, key, r.cells) for r in records):
-                    return reply.done(ok=False)
-                return self.keeper.store(records, now, reply)
-            case RemoveRecord(_, slot, stamp, cells):
-                if self.groups is not None and not self.groups.cells.has(slot.topic, slot.key, cells):
-                    return reply.done(ok=False)
+                # other members may have cells of a member that is learning, and be visited: that is not complete
+                complete = self.groups is None or not self.keys.learning(key, now)
+                return self.keeper.store(records, now, reply, complete)
+            case RemoveRecord(_, slot, stamp):
                 return self.keeper.remove(slot, stamp, now, reply)
-            case Visit(_, key, event, cells):
-                here = self.groups is None or self.groups.cells.has(event.topic, key, cells)
-                if not here or self.keys.learning(key, now):
+            case Visit(_, key, event):
+                if self.keys.learning(key, now):
                     return reply.done(ok=False)
                 return self.visits.visit(key, event, now, reply)
+
+    @staticmethod
+    def _not_here(cells: GroupCells, message: Store | RemoveRecord | Visit, now: int) -> list[RingEffect] | None:
+        """What is done about cells that are not under the member that they are asked for under; None if they are."""
+        match message:
+            case Store(_, member, records):
+                asked = [(record.topic, record.cells) for record in records]
+            case RemoveRecord(_, slot, _, removed):
+                member, asked = slot.key, [(slot.topic, removed)]
+            case Visit(_, member, event, visited):
+                asked = [(event.topic, visited)]
+        if all(cells.has(topic, member, some) for topic, some in asked):
+            return None
+        return [effect for topic, some in asked for effect in cells.wanted(topic, member, some, now)]
 
     @staticmethod
     def _answer(reply: RingReply, answer: Recalled | RangeIs | LoadIs | TopicsAre) -> list[RingEffect]:

@@ -23,6 +23,11 @@ ANY_STAMP = (1 << 63) - 1  # later than every stamp
 MAX_RING_FRAME = 64 << 20  # bytes
 
 
+def first_stamp(life: int) -> int:
+    """The stamps of a node's records are after this one, and before that of its next life."""
+    return life << 32
+
+
 class RingSub(NamedTuple):
     """A subscription: the node that made it, and its number there."""
 
@@ -145,8 +150,9 @@ class Handover(TokenMessage, frozen=True, tag=25):
     """The last part of what is stored under the keys in (after, upto]: they are yours from now on.
 
     `edge` is the node whose keys end at `after`. A node that is leaving adds the copies that it has of others' keys,
-    with their ranges. For `learning` microseconds, subscriptions under these keys may be missing, and for a while those
-    that only the members in `missing` know: these did not answer so many microseconds ago.
+    with their ranges, and names the nodes that have been `given` a complete copy of its keys. For `learning`
+    microseconds, subscriptions under these keys may be missing, and for a while those that only the members in
+    `missing` know: these did not answer so many microseconds ago.
     """
 
     after: Key
@@ -158,6 +164,7 @@ class Handover(TokenMessage, frozen=True, tag=25):
     copies: tuple[tuple[Key, Key], ...] = ()
     learning: int = 0
     missing: tuple[tuple[NodeRef, int], ...] = ()
+    given: tuple[NodeRef, ...] = ()
 
 
 class CopyRecords(TokenMessage, frozen=True, tag=26):
@@ -359,16 +366,20 @@ class Located(TokenMessage, frozen=True, tag=61):
 
 
 class GrantCells(OwnerRequest, frozen=True, tag=62):
-    """All cells of the topic are stored under this member, the first one. Of the root."""
+    """All cells of the topic are stored under this member, the first one. Of the root.
+
+    If the root is `learning`, there may have been a group whose state was lost, with subscriptions that others have.
+    """
 
     topic: str
+    learning: bool = False
 
 
 class GiveCells(OwnerRequest, frozen=True, tag=46):
     """The cells in (after, upto] of the topic are yours from now on, with these records. Of another member.
 
     It may be repeated: `giver` and `serial` say which gift it is. The members in `missing` did not answer so many
-    microseconds ago, and may know more subscriptions.
+    microseconds ago, and may know more subscriptions. For `learning` microseconds, subscriptions may be missing.
     """
 
     topic: str
@@ -378,6 +389,7 @@ class GiveCells(OwnerRequest, frozen=True, tag=46):
     giver: Key
     serial: int
     missing: tuple[tuple[NodeRef, int], ...] = ()
+    learning: int = 0
 
 
 class Review(OwnerRequest, frozen=True, tag=47):

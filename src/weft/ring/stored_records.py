@@ -14,12 +14,14 @@ from weft.index.base import MatchIndex, SubId
 from weft.language.text import parse
 from weft.ring.identifiers import Key
 from weft.ring.key_mapping import Semantics, partially_matches
-from weft.ring.rendezvous_messages import ANY_STAMP, Publication, Record, RecordSlot, RingSub
+from weft.ring.messages import NodeAddress
+from weft.ring.rendezvous_messages import ANY_STAMP, Publication, Record, RecordSlot, RingSub, first_stamp
 
 if TYPE_CHECKING:
     from weft.ring.ring_settings import RingSettings
 
 _REMOVED = 60_000_000  # microseconds for which a removal is remembered
+_MOST_FORGOTTEN = 4_096  # nodes
 
 
 class _Shelf:
@@ -51,6 +53,7 @@ class RecordStore:
         self._count = 0
         self.renewed: dict[RecordSlot, int] = {}  # when a record was stored last
         self._removed: dict[RecordSlot, tuple[int, int]] = {}  # the stamp of one that was removed, and when
+        self._forgotten: dict[NodeAddress, int] = {}  # nodes that are gone for good: records before these stamps
 
     def __len__(self) -> int:
         return self._count
@@ -96,7 +99,8 @@ class RecordStore:
         """Have these records, unless they were removed before."""
         for record in records:
             removed = self._removed.get(record.slot)
-            if removed is None or removed[0] < record.stamp:
+            gone = record.stamp < self._forgotten.get(record.sub.home, 0)
+            if not gone and (removed is None or removed[0] < record.stamp):
                 self.add(record)
                 self.renewed[record.slot] = now
 
@@ -130,6 +134,15 @@ class RecordStore:
             self._removed[slot] = stamp, now
             while self._removed and next(iter(self._removed.values()))[1] < now - _REMOVED:
                 del self._removed[next(iter(self._removed))]
+
+    def forget_home(self, home: NodeAddress, life: int) -> None:
+        """Forget all records of a node in its lives up to this one: those that come late, too."""
+        found = [record for record in self if record.sub.home == home]
+        self._forgotten[home] = max(first_stamp(life + 1), *(record.stamp + 1 for record in found), 0)
+        for record in found:
+            self.forget(record.slot)
+        while len(self._forgotten) > _MOST_FORGOTTEN:
+            del self._forgotten[next(iter(self._forgotten))]
 
     def _drop(self, shelf: _Shelf, number: SubId) -> None:
         del shelf.numbers[shelf.records.pop(number).sub]

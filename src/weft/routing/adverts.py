@@ -2,7 +2,7 @@
 to the items that may overlap an advertisement received from L.
 
 Advertisements travel by a routing table of their own, of any exact model; whether they are covered or merged is up to
-that table. A master tells a slave nothing, so there is nothing to restrict by, and the master is told everything as
+that table. A parent tells a child nothing, so there is nothing to restrict by, and the parent is told everything as
 before. `admitted` decides who may publish what; where an event goes does not depend on it.
 """
 
@@ -310,7 +310,7 @@ class Advertised:
         return [Tell(link, page.ledger.flush(lambda each: page.items[each].item))] if page.ledger.changed else []
 
     def _is_due(self, page: _Page, item_id: ItemId) -> bool:
-        return page.role is Role.MASTER or self._meets_any(page.items[item_id], page.adverts.values())
+        return page.role is Role.PARENT or self._meets_any(page.items[item_id], page.adverts.values())
 
     def _meets_any(self, item: _Seen, adverts: Iterable[_Seen]) -> bool:
         meets = self.table.overlap.meets
@@ -344,6 +344,11 @@ class Advertised:
     def place(self, events: Sequence[AnyEvent]) -> Places | None:
         """As in the table."""
         return self.table.place(events)
+
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """Those of the table."""
+        return self.table.place_limits
 
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
         """Which events lie within a client's advertisements. Cost: O(events x its advertisements)."""

@@ -55,7 +55,7 @@ _CHUNK = 4  # items released together as one piece of work
 class TableEngine(ModelHooks[K, H]):
     """What all tables have in common. `local` is a local part, which may find few roots for many subscriptions.
 
-    With `refresh`, `step` tells a master everything again: a slave's whole root set replaces the old one, which repairs
+    With `refresh`, `step` sends a parent everything again: a child's whole root set replaces the old one, which repairs
     a master that has lost it (thesis 2.2). `work` is the number of pieces of work that a call does before the rest is
     pending.
     """
@@ -74,7 +74,7 @@ class TableEngine(ModelHooks[K, H]):
         self._numbers = count(1)  # shared by all links, so that no id is used twice, even if a link returns
         self.here: TableInterface[K, H] = TableInterface(None, Role.PEER, self._numbers)
         self.links: dict[Link, TableInterface[K, H]] = {}
-        self._master: TableInterface[K, H] | None = None  # of the links, the one to a master
+        self._parent: TableInterface[K, H] | None = None  # of the links, the one to a master
         self._local = local
         self._refresh = refresh
         self._jobs = Jobs(work)
@@ -126,9 +126,7 @@ class TableEngine(ModelHooks[K, H]):
             self._check_role(link, role)
             interface = self._meet(link, role)
         elif interface.role is not role:
-            raise LocalProtocolError(
-                f"{link} is attached as {interface.role.value}; detach it before it becomes {role.value}"
-            )
+            raise LocalProtocolError(f"{link} is attached as {interface.role}; detach it before it becomes {role}")
         new = not interface.attached
         if new:
             interface.attached, interface.began = True, next(self._sessions)
@@ -147,30 +145,30 @@ class TableEngine(ModelHooks[K, H]):
 
     def _meet(self, link: Link, role: Role) -> TableInterface[K, H]:
         interface = self.links[link] = TableInterface(link, role, self._numbers)
-        if role is Role.MASTER:
-            self._master = interface
+        if role is Role.PARENT:
+            self._parent = interface
         self.link_added(interface)
         return interface
 
     def _check_role(self, link: Link, role: Role) -> None:
-        """Raise LocalProtocolError for an impossible role. A broker does not know what is wanted above its master, so a
-        peer or a second master would miss that.
+        """Raise LocalProtocolError for an impossible role. A broker does not know what is wanted above its parent, so a
+        peer or a second parent would miss that.
         """
         if not link:
             raise LocalProtocolError("the link has no name; give it one")
         roles = {each.role for each in self.links.values()}
-        above = Role.MASTER in roles and role is not Role.SLAVE
-        if above or (role is Role.MASTER and Role.PEER in roles):
+        above = Role.PARENT in roles and role is not Role.CHILD
+        if above or (role is Role.PARENT and Role.PEER in roles):
             raise LocalProtocolError(
-                f"{link} cannot be a {role.value}: a broker with a master may only have slaves; attach it elsewhere"
+                f"{link} cannot be a {role}: a broker with a parent may only have children; attach it elsewhere"
             )
 
     def detach(self, link: Link) -> list[Tell]:
         """Withdraw what no other source wants."""
         interface = self._interface(link)
         del self.links[link]
-        if interface is self._master:
-            self._master = None
+        if interface is self._parent:
+            self._parent = None
         interface.attached, interface.ended = False, next(self._sessions)
         self._jobs.run(self._depart(interface))
         return self._flush()
@@ -257,12 +255,12 @@ class TableEngine(ModelHooks[K, H]):
     # -- jobs -------------------------------------------------------------------------------------
 
     def step(self, budget: int) -> list[Tell]:
-        """Continue pending work; if there is none, improve what is told and refresh the master."""
+        """Continue pending work; if there is none, improve what is told and refresh the parent."""
         if not self._jobs:
             self.improve(budget)
-            master = self._master
-            if self._refresh and master is not None:
-                master.ledger.fresh = True
+            parent = self._parent
+            if self._refresh and parent is not None:
+                parent.ledger.fresh = True
         self._jobs.work(budget)
         return self._flush()
 
@@ -292,12 +290,12 @@ class TableEngine(ModelHooks[K, H]):
     # -- events -----------------------------------------------------------------------------------
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
-        """The neighbours that want the event, and the master."""
+        """The neighbours that want the event, and the parent."""
         attributes_of(event)
         links = self.wanting(event)
-        master = self._master
-        if master is not None and master.link is not None:
-            links.add(master.link)
+        parent = self._parent
+        if parent is not None and parent.link is not None:
+            links.add(parent.link)
         links.discard(source)
         return links
 
@@ -308,9 +306,9 @@ class TableEngine(ModelHooks[K, H]):
         if places is not None and (places.fingerprint != self.fingerprint or len(places.keys) != len(events)):
             places = None
         routes = self.wanting_batch(events, places)
-        master = self._master
-        if master is not None and master.link is not None:
-            routes[master.link] = np.arange(len(events))
+        parent = self._parent
+        if parent is not None and parent.link is not None:
+            routes[parent.link] = np.arange(len(events))
         routes.pop(source, None)  # type: ignore[arg-type]
         return routes
 
@@ -330,6 +328,11 @@ class TableEngine(ModelHooks[K, H]):
     def place(self, events: Sequence[AnyEvent]) -> Places | None:  # noqa: ARG002
         """None, unless the model maps events."""
         return None
+
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """None, unless the model's places travel with events."""
+        return ()
 
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:  # noqa: ARG002
         """All: there are no advertisements."""

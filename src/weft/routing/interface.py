@@ -1,5 +1,5 @@
 """The interfaces of a routing table: its neighbours, and its local clients. Nothing is told to an interface that is not
-attached, nor to a slave.
+attached, nor to a child.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TableInterface(Generic[K, H]):
         self.ledger: Ledger[K] = Ledger(numbers)
 
     def __repr__(self) -> str:
-        return f"TableInterface({self.link}, {self.role.value})"
+        return f"TableInterface({self.link}, {self.role})"
 
     @property
     def listening(self) -> bool:
         """Whether it is told anything."""
-        return self.attached and self.role is not Role.SLAVE
+        return self.attached and self.role is not Role.CHILD

@@ -137,8 +137,8 @@ class Ledger(Generic[K]):
             raise RemoteProtocolError(
                 f"{link} sent {update.about.value}, but this network has none; use the same model at both ends"
             )
-        if role is Role.MASTER and update.add:
-            raise RemoteProtocolError(f"{link} is our master and must not tell us what it wants")
+        if role is Role.PARENT and update.add:
+            raise RemoteProtocolError(f"{link} is our parent and must not tell us what it wants")
         if update.add and min(update.add) < 0:
             raise RemoteProtocolError(f"{link} uses {min(update.add)} as an item id; ids must not be negative")
         unrepeated: Collection[ItemId] = () if self._unrepeated is None else self._unrepeated

@@ -1,7 +1,7 @@
 """Local subscriptions in a poset-derived forest (thesis 4.8, 8.5). The external table sees the root set of the forest,
 plain or merged, so that changes below the roots cost the table nothing.
 
-This is the local table of Figure 4.13: with a poset outside (a), with a non-redundant forest (b), or with a master and
+This is the local table of Figure 4.13: with a poset outside (a), with a non-redundant forest (b), or with a parent and
 slaves (c). The index that delivers to clients is separate (Figure 4.14).
 """
 

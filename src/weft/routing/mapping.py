@@ -11,20 +11,31 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from weft.errors import LabelError, LocalProtocolError, SchemaError
+import numpy as np
+
+from weft.errors import LabelError, LocalProtocolError, RemoteProtocolError, SchemaError
 from weft.index.base import AnyEvent
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
+from weft.model.event import Event, attributes_of
 from weft.model.schema import Schema
 from weft.routing.dls.items import LabelSet
 from weft.routing.dls.label_sides import LabelSides, cells_of, items_of
 from weft.routing.dls.space import LabelSpace
 from weft.routing.mics.items import CurveRange
 from weft.routing.mics.space import CurveSpaces
+from weft.routing.place_format import PlaceFormat, unpack_space
 from weft.routing.table import Placed, Places
+
+_FEW = 3  # events that are mapped one by one: a batch costs as much as three
 
 
 class _Space(Protocol):
+    @property
+    def limits(self) -> tuple[int, ...]: ...
+
+    def point(self, event: AnyEvent) -> list[int]: ...
+
     def items(self, wanted: Filter) -> tuple[CurveRange | LabelSet, ...]: ...
 
     def points(self, events: Sequence[AnyEvent], schema: Schema | None) -> Ints: ...
@@ -34,7 +45,10 @@ class _Labels:
     """A label space, for mapping at a client."""
 
     def __init__(self, space: LabelSpace, side: int) -> None:
-        self._sides = LabelSides.of(space, side)
+        self._sides, self.limits = LabelSides.of(space, side), space.limits
+
+    def point(self, event: AnyEvent) -> list[int]:
+        return [cell for grid in self._sides.space.grids for cell in grid.cell(event)]
 
     def items(self, wanted: Filter) -> tuple[LabelSet, ...]:
         return items_of(wanted, self._sides)
@@ -45,6 +59,8 @@ class _Labels:
 
 class Mapper:
     """Maps for the brokers of one fingerprint. Raises LocalProtocolError if their model does not map.
+
+    `schema` is the brokers' own, if they conform events to another one than that of their table.
 
     >>> from weft import parse, Schema
     >>> from weft.routing import Link, make_table
@@ -57,9 +73,20 @@ class Mapper:
     {}
     """
 
-    def __init__(self, fingerprint: str) -> None:
+    def __init__(self, fingerprint: str, schema: Schema | None = None) -> None:
         self.fingerprint = fingerprint
-        self._space, self._schema = _agreed(fingerprint)
+        self._space, agreed = _agreed(fingerprint)
+        self._schema = schema or agreed
+        self.format = PlaceFormat(fingerprint, self._space.limits)
+
+    @staticmethod
+    def of(packed: bytes) -> Mapper:
+        """The mapper of a space that a broker has sent. Raises RemoteProtocolError."""
+        fingerprint, schema = unpack_space(packed)
+        try:
+            return Mapper(fingerprint, schema)
+        except (LocalProtocolError, OverflowError, RecursionError) as error:
+            raise RemoteProtocolError(f"a space that was received cannot be read: {error}") from None
 
     def subscription(self, wanted: Filter) -> Placed:
         """A filter with its ranges or labels. Raises FilterTooComplexError."""
@@ -67,7 +94,19 @@ class Mapper:
 
     def events(self, events: Sequence[AnyEvent]) -> Places:
         """The positions of events."""
-        return Places(self.fingerprint, self._space.points(events, self._schema))
+        return Places(self.fingerprint, self._points(events))
+
+    def written(self, events: Sequence[AnyEvent]) -> list[bytes]:
+        """The place of each event, as it is sent. Raises EventError."""
+        return self.format.divide(self.format.encode(self._points(events)))
+
+    def _points(self, events: Sequence[AnyEvent]) -> Ints:
+        """The keys of events. A few are mapped one by one, because a batch has a price of its own."""
+        if not 0 < len(events) <= _FEW:
+            return self._space.points(events, self._schema)
+        schema = self._schema
+        plain = events if schema is None else [schema.conform(Event(dict(attributes_of(each)))) for each in events]
+        return np.array([self._space.point(each) for each in plain], np.int64)
 
 
 def _agreed(fingerprint: str) -> tuple[_Space, Schema | None]:

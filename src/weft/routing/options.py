@@ -56,7 +56,7 @@ OPTIONS: Mapping[str, ModelOption] = {
     "scope": ModelOption(
         ("merging",),
         "thesis 8.3 to 8.5",
-        "what is merged with each other: everything that a neighbour is told (root-set), what comes from the same "
+        "what is merged with each other: everything that is sent to a neighbour (root-set), what comes from the same "
         "source (local), or from the same set of sources (aggregate)",
         "mergers across sources change too often",
     ),
@@ -135,7 +135,7 @@ OPTIONS: Mapping[str, ModelOption] = {
     "gap": ModelOption(
         ("mics",),
         "MICS 3.6",
-        "gaps of up to so many cells between ranges are told as well",
+        "gaps of up to this many cells between ranges are sent as well",
         "fewer ranges matter more than unwanted events",
     ),
     "cap": ModelOption(
@@ -162,7 +162,7 @@ OPTIONS: Mapping[str, ModelOption] = {
     "bundle": ModelOption(
         ("dls",),
         "DLS 4.3",
-        "labels that are told as one item",
+        "labels that are sent as one item",
         "labels come and go one by one (smaller), or all at once (larger)",
     ),
 }

@@ -89,11 +89,23 @@ class Exactness(Enum):
 
 
 class Role(Enum):
-    """What a neighbour is to this broker (thesis 2.2)."""
+    """What a neighbour is to this broker (thesis 2.2, where a parent is called a master and a child a slave; links and
+    logs still have these values).
+
+    >>> Role("parent"), Role("master"), str(Role.PARENT)
+    (<Role.PARENT: 'master'>, <Role.PARENT: 'master'>, 'parent')
+    """
 
     PEER = "peer"  # told what is wanted here, sent what it wants
-    MASTER = "master"  # told what is wanted here, sent every event; tells nothing
-    SLAVE = "slave"  # told nothing, because it sends every event; sent what it wants
+    PARENT = "master"  # told what is wanted here, sent every event; tells nothing
+    CHILD = "slave"  # told nothing, because it sends every event; sent what it wants
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def _missing_(cls, value: object) -> Role | None:
+        return next((each for each in cls if str(each) == value), None)
 
     @property
     def converse(self) -> Role:
@@ -101,7 +113,7 @@ class Role(Enum):
         return _CONVERSE[self]
 
 
-_CONVERSE = {Role.PEER: Role.PEER, Role.MASTER: Role.SLAVE, Role.SLAVE: Role.MASTER}
+_CONVERSE = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -284,6 +296,11 @@ class RoutingTable(Protocol):
 
     def place(self, events: Sequence[AnyEvent]) -> Places | None:
         """The events mapped once, for every table with this fingerprint; None if the model does not map."""
+        ...
+
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """The greatest value of each key of a place; empty if publishers and neighbours cannot send places."""
         ...
 
     def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:

@@ -12,7 +12,7 @@ reach unprotected is refused unless the settings ask for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ class LinkConfig:
     """`[links.NAME]`: a neighbouring broker of this name. One of the two has the other's address, and dials."""
 
     address: str = ""  # where to dial; empty to be dialled
-    role: Literal["peer", "master", "slave"] = "peer"  # what the neighbour is to this broker
+    role: Literal["peer", "parent", "child", "master", "slave"] = "peer"  # what the neighbour is to this broker
     token: Path | None = None  # a file with the token that the neighbour is shown
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class BalanceConfig:
     every: Duration = 5_000_000  # between two reports of the load
     above: float = 1.2  # times the mean load: a broker with more moves sessions away
     max_sessions: int = 64  # that it moves at a time
-    rest: Duration = 30_000_000  # that a session stays at least where it has come
+    min_stay: Duration = 30_000_000  # that a session stays at least where it has come
 
     def __post_init__(self) -> None:
         if self.address:
@@ -164,7 +164,7 @@ class BalanceConfig:
     @property
     def limits(self) -> BalanceLimits:
         """When sessions are moved, and how many."""
-        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.rest)
+        return BalanceLimits(self.every, self.above, most=self.max_sessions, rest=self.min_stay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +265,20 @@ def http_place(text: str, setting: str = "http") -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-_TIMES = ("backoff", "longest_backoff", "floors", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
+_TIMES = ("backoff", "max_backoff", "ack_delay", "hello", "idle", "expires", "heartbeat", "link_silence", "explain")
 _SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
 SHORT = {"model": "model.name"}  # `model = "mics"` is a model without further options
 RENAMED = {  # settings that had another name; the old one is accepted, with a note
     "auth.longest": "auth.max_lifetime",
     "auth.longest_wait": "auth.max_wait",
     "connections.most": "connections.max",
+    "balance.rest": "balance.min_stay",
     "connections.patience": "connections.drain_timeout",
+    "limits.floors": "limits.ack_delay",
+    "limits.longest_backoff": "limits.max_backoff",
+    "limits.strangers": "limits.unauthenticated",
 }
+RENAMED_ROLES: Mapping[str, Literal["parent", "child"]] = {"master": "parent", "slave": "child"}
 UNITS: Units = {ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes)}
 
 
@@ -281,4 +286,10 @@ def load_config(
     file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded[BrokerConfig]:
     """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError."""
-    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)
+    loaded = load(BrokerConfig(), UNITS, file, environment or {}, flags or {}, RENAMED, SHORT)
+    links, notes = dict(loaded.config.links), list(loaded.notes)
+    for name, link in links.items():
+        if (role := RENAMED_ROLES.get(link.role)) is not None:
+            links[name] = replace(link, role=role)
+            notes.append(f"links.{name}.role: {link.role} is now called {role}")
+    return loaded._replace(config=replace(loaded.config, links=links), notes=tuple(notes))

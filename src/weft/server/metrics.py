@@ -40,6 +40,7 @@ def process_metrics(node: BrokerNode) -> dict[str, Any]:
         "counts": dict(node.counts)
         | {"events received": node.reads.events}
         | ({} if node.authenticator is None else dict(node.authenticator.counts)),
+        "averages": node.core.averages,
         "bytes received": node.bytes_received,
         "bytes sent": node.bytes_sent,
         "bytes unsent": sum(connection.unsent for connection in node.connections.values()),

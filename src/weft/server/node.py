@@ -243,9 +243,9 @@ class BrokerNode:
         known = {each.peer: each.role for each in self.core.links()}
         if peer not in known:
             self.driver.do(self.core.attach, peer, role)
-        elif known[peer] != role.value:
+        elif known[peer] != str(role):
             raise OptionError(
-                f"links.{peer}.role is {role.value}, but was {known[peer]}: remove the link, start, and add it again"
+                f"links.{peer}.role is {role}, but was {known[peer]}: remove the link, start, and add it again"
             )
 
     def unlink_others(self, peers: Collection[str]) -> None:

@@ -72,10 +72,10 @@ class Reads:
             return
         driver, stored = self._driver, False
         for message in messages:
-            if type(message) is Publish:
+            if isinstance(message, Publish):
                 self.events += 1
                 stored = stored or message.sequence > 0
-            elif type(message) is LinkEvents:
+            elif isinstance(message, LinkEvents):
                 stored = True
         if stored and connection not in self._publishers:
             self._publishers[connection] = None
@@ -83,7 +83,7 @@ class Reads:
                 connection.hold("log")
         held = bool(driver.held)
         first = messages[0]
-        if type(first) is LinkEvents or (type(first) is Publish and first.sequence > 0):
+        if isinstance(first, LinkEvents) or (isinstance(first, Publish) and first.sequence > 0):
             hold = held or self._must_wait()
         else:
             hold = held and acknowledges_only(messages)

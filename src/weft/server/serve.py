@@ -261,7 +261,12 @@ async def _serve(
         if place is not None:  # its pool holds the other end
             loop.add_reader(sys.stdin.fileno(), asked.set)
         node.ended.add_done_callback(lambda _: asked.set())
-        async with contextlib.nullcontext() if around is None else around(node):
+        if compiling is not None and around is not None:  # what runs around it must answer others in time
+            stopping = asyncio.create_task(asked.wait())
+            first: list[asyncio.Future[Any]] = [compiling, stopping]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+        async with contextlib.nullcontext() if around is None or asked.is_set() else around(node):
             keep_pauses_short()
             garbage = asyncio.create_task(GarbageRounds(node).run(), name="weft-garbage")
             if ready is not None:

@@ -24,7 +24,7 @@ def _bench(name: str) -> Run:
 
 _NAMES = (
     *("language", "match", "order", "routing", "mics", "negative", "dls", "ring", "tune", "spark", "streaming"),
-    *("hostile", "core", "links", "broker", "gateway", "moves", "mobility", "profiles"),
+    *("hostile", "core", "links", "broker", "gateway", "mapping", "moves", "mobility", "profiles"),
 )
 BENCHES: dict[str, Callable[[], Run]] = {name: partial(_bench, name) for name in _NAMES}
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more

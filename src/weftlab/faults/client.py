@@ -47,6 +47,7 @@ class SimClient(Actor):
     limits: ClientLimits
     principal: str
     anonymous: bool
+    maps: bool  # it maps its events itself
 
     def __post_init__(self) -> None:
         self.oracle = self.broker.oracle

@@ -104,7 +104,9 @@ class ClientProcess:
 
     def __init__(self, client: SimClient) -> None:
         name = "" if client.anonymous else client.name
-        self.session = ClientSession(name, policy_of(client), draw=client.rng.random, expires=client.terms.keep)
+        self.session = ClientSession(
+            name, policy_of(client), draw=client.rng.random, expires=client.terms.keep, map_events=client.maps
+        )
         self.consumers: dict[SubNumber, Consumer] = {}
         self.unconfirmed: dict[int, PublishedHere] = {}  # events without an answer, by the id of their receipt
         self.waiting: dict[int, SubscriptionWaiter] = {}  # requests about subscriptions without an answer

@@ -58,7 +58,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {  # in the order in which they are drawn
     "failures": (0, 0, 1),
     "full": (250, 1_000, 20_000),
     "login": (0, 400_000),  # where clients show credentials
-    "strangers": (0, 0, 2),
+    "unauthenticated": (0, 0, 2),
     "hello": (0, 100_000),
 }
 
@@ -239,8 +239,10 @@ PROFILE_OPERATIONS = {  # of clients with profiles, with their weights
     "query": 10,
     "unsubscribe": 1,
     "stop acknowledging": 1,
+    "move": 2,
+    "both move": 1,
 }
-PROFILE_FAULTS = tuple(each for each in MOVE_FAULTS if each != "crash in a move")
+PROFILE_FAULTS = MOVE_FAULTS
 
 
 def draw_profile_plan(seed: int, steps: int = 80, **given: Any) -> Plan:

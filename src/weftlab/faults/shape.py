@@ -122,7 +122,7 @@ def draw_shape(
     size = size if brokers is None else brokers
     deep, hierarchy = rng.random() < 0.5, rng.random() < 0.15
     parents = tuple(rng.randrange(max(0, i - 1) if deep else 0, i + 1) for i in range(size - 1))
-    roles = tuple(Role.MASTER if hierarchy else Role.PEER for _ in parents)
+    roles = tuple(Role.PARENT if hierarchy else Role.PEER for _ in parents)
     homes = tuple(rng.randrange(size) for _ in range(clients))
     named = name if model is None else model
     return Shape(parents, roles, homes, named, with_adverts if advertised is None else advertised, rng.random() < 0.5)

@@ -43,7 +43,7 @@ QUEUE_LIMITS = {  # of a broker's clients and queues
     "failures": (2, 5),
     "backoff": (1_000, 50_000),
     "tail": (0, 4_000, 64 << 20),
-    "floors": (0, 5_000, 50_000),
+    "ack_delay": (0, 5_000, 50_000),
     "turn": (3, 2_000),
     "idle": (0, 1_500_000),
 }
@@ -171,7 +171,8 @@ class World:
             nameless = number == plan.clients - 1 and plan.seed % 3 == 0
             view = shared.setdefault((home.name, principal), home.oracle.view())
             place = (f"client{number}", self.engine, draws, self.trace, home, view)
-            clients.append(SimClient(*place, self.book, plan.terms, self.limits, principal, nameless))
+            maps = bool(plan.shape.make_table().place_limits) and Random(f"maps {plan.seed} {number}").random() < 0.5
+            clients.append(SimClient(*place, self.book, plan.terms, self.limits, principal, nameless, maps))
         if self.plan.shape.advertised:
             for client in clients:  # most publishers say at once what they will publish
                 self.numbers += 1

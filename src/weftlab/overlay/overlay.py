@@ -234,7 +234,7 @@ class _Run:
         schema = self.given.schema
         self.overlay = TableNetwork(self.given.brokers, self._table, self.rng, matcher=partial(table_index, schema))
         for near, far in self.given.links:
-            self.overlay.attach(far, near, Role.MASTER if self.given.hierarchy else Role.PEER)
+            self.overlay.attach(far, near, Role.PARENT if self.given.hierarchy else Role.PEER)
 
     def _table(self) -> RoutingTable:
         table = self.make(self.given.schema)

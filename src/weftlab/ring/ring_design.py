@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.errors import OptionError
 from weft.ring.key_mapping import Selection
-from weft.ring.load_sharing import Sharing
+from weft.ring.load_sharing import Sharing, gini
 
 HOP = 2.0  # seconds
 
@@ -83,13 +83,7 @@ class RingOutcome:
     @property
     def gini(self) -> float:
         """How unevenly subscriptions are spread: 0 evenly, towards 1 all at one node."""
-        loads = np.sort(np.array(self.loads, float))
-        total, count = loads.sum(), len(loads)
-        return (
-            0.0
-            if not total
-            else float(2 * (np.arange(1, count + 1) * loads).sum() / (count * total) - (count + 1) / count)
-        )
+        return gini(self.loads)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -476,10 +476,7 @@ class RingWorld:
             for _ in range(int(self.rng.choice([1, 1, 2, 4]))):
                 self.join()
         elif choice < 0.69 and len(up) > 3:
-            address = pick()
-            if self._cuts and self.plan.replicas == 1 and self.settings.groups is not None:
-                return  # if it is cut off from all others, it takes the cells of topic groups with it: not promised
-            self.leave(address)
+            self.leave(pick())
         elif choice < 0.78 and len(up) > 3:
             self._fail(pick())
         elif choice < 0.86 and len(up) > 3:

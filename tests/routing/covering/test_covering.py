@@ -231,17 +231,17 @@ def test_local_parts_refuse_what_is_wrong(local: type) -> None:
 
 
 def test_hierarchical_routing_tells_the_root_set_upwards() -> None:
-    """Figure 4.13c: slaves below, a master above; the master hears the minimal cover of everybody else."""
+    """Figure 4.13c: children below, a parent above; the parent hears the minimal cover of everybody else."""
     table = CoveringTable(index=small_index, refresh=True)
-    master, slave = Link("master"), Link("slave")
-    table.attach(master, Role.MASTER)
-    table.attach(slave, Role.SLAVE)
+    parent, child = Link("parent"), Link("child")
+    table.attach(parent, Role.PARENT)
+    table.attach(child, Role.CHILD)
     table.change({SubId(1): parse("x > 5")}, ())
-    tells = table.learn(slave, Update(add={ItemId(1): parse("x > 0")}))
+    tells = table.learn(child, Update(add={ItemId(1): parse("x > 0")}))
     assert [(tell.link, list(map(str, tell.update.add.values())), len(tell.update.drop)) for tell in tells] == [
-        (master, ["x > 0"], 1)
+        (parent, ["x > 0"], 1)
     ]
-    assert table.route({"x": 3}, None) == {master, slave}
+    assert table.route({"x": 3}, None) == {parent, child}
     (tell,) = table.step(100)
     assert tell.update.fresh
     assert [str(item) for item in tell.update.add.values()] == ["x > 0"]

@@ -224,8 +224,8 @@ def test_bad_settings_are_refused() -> None:
 
 def test_a_master_gets_every_event() -> None:
     table = DlsTable(SPACE)
-    table.attach(NORTH, Role.MASTER)
-    table.attach(SOUTH, Role.SLAVE)
+    table.attach(NORTH, Role.PARENT)
+    table.attach(SOUTH, Role.CHILD)
     assert table.memory(SOUTH)[1] == 0
     assert table.route({"x": 1}, SOUTH) == {NORTH}
     assert list(table.route_batch([{"x": 1}, {}], SOUTH)[NORTH]) == [0, 1]

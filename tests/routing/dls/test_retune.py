@@ -378,9 +378,9 @@ def test_old_labels_after_done_are_refused(table: DlsTable) -> None:
 
 def test_a_slave_hears_of_it_though_it_is_told_nothing_else() -> None:
     table = DlsTable(OLD)
-    table.attach(NORTH, Role.SLAVE)
+    table.attach(NORTH, Role.CHILD)
     assert said(table.retune(NEW)) == [(NORTH, Stage.DONE)]
-    assert said(table.attach(NORTH, Role.SLAVE)) == [(NORTH, Stage.DONE)]
+    assert said(table.attach(NORTH, Role.CHILD)) == [(NORTH, Stage.DONE)]
     assert table.told(NORTH) == {}
 
 

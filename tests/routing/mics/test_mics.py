@@ -178,8 +178,8 @@ def test_a_filter_that_never_matches_is_kept_but_not_told(table: MicsTable) -> N
 
 def test_a_master_gets_every_event_and_the_slaves_wishes() -> None:
     table = MicsTable([space("x")], refresh=True)
-    table.attach(NORTH, Role.MASTER)
-    table.attach(SOUTH, Role.SLAVE)
+    table.attach(NORTH, Role.PARENT)
+    table.attach(SOUTH, Role.CHILD)
     table.learn(SOUTH, Update(add={ItemId(1): CurveRange(0, 3, 4)}))
     assert told(table, NORTH) == RangeSet.of((3, 4))
     assert NORTH in table.route({"x": 1}, None)

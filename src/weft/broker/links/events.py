@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from weft.broker.admission import Admission, expiry, has_list, read_head
 from weft.broker.effects import Outbox
+from weft.broker.event_places import BatchPlaces, EventPlaces, PlaceRun
 from weft.broker.journal import Journal, TransientEvent
 from weft.broker.limits import ClientLimits
 from weft.broker.matcher import Matched
@@ -32,7 +33,7 @@ from weft.broker.recent import EventBatch, RecentEvents
 from weft.broker.sessions import Connection
 from weft.log.base import Offset, SeatId
 from weft.model.door import PlainEvents
-from weft.protocol.link_messages import MOST_EVENTS, LinkEvent, LinkEvents, LinkLoose
+from weft.protocol.link_messages import MOST_EVENTS, LinkEvent, LinkEvents, LinkLoose, PlacedLinkEvents
 from weft.routing.table import Link, RoutingTable
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class NeighbourEvent(NamedTuple):
     head: bytes
     payload: bytes
     size: int  # bytes of head and payload
+    placed: tuple[bytes, bytes] | None = None  # the name of a space, and the event's place in it
 
 
 class EventWindow:
@@ -157,17 +159,27 @@ class EventForwarding:
     _limits: ClientLimits
     _counts: Counter[str]
     _decoder: Admission
+    _places: EventPlaces
     _began: Offset  # events below it are older than this process
     behind: dict[Link, None] = field(default_factory=dict)  # neighbours with events to send
     too_far: list[Link] = field(default_factory=list)  # neighbours that are too far behind
 
     # -- new events -----------------------------------------------------------------------------------
 
-    def route(self, attributes: PlainEvents, foreign: Sequence[tuple[int, int, Link]]) -> dict[int, list[int]]:
-        """Which events each neighbour must have, by its consumer id; by its unsynced id if that is not known yet."""
+    def route(
+        self,
+        attributes: PlainEvents,
+        foreign: Sequence[tuple[int, int, Link]],
+        placed: Sequence[PlaceRun],
+        origins: NDArray[np.int64],
+    ) -> tuple[dict[int, list[int]], BatchPlaces | None]:
+        """Which events each neighbour must have, by its consumer id; by its unsynced id if that is not known yet. And
+        the places of the events, if a neighbour wants them.
+        """
         size, neighbours = len(attributes), self.neighbours
         if len(neighbours) == 1 and foreign and foreign[0] == (0, size, next(iter(neighbours))):
-            return {}  # no event goes back to where it came from
+            return {}, None  # no event goes back to where it came from
+        placed_here, travelling = self._places.of_batch(attributes, placed, origins)
         sources: dict[Link | None, list[int]] = {}
         at = 0
         for first, end, link in foreign:
@@ -180,7 +192,10 @@ class EventForwarding:
         routes: dict[int, list[int]] = {}
         for source, places in sources.items():
             events = attributes if len(places) == size else PlainEvents(attributes[at] for at in places)
-            for link, wanted in self._table.route_batch(events, source).items():
+            known = placed_here
+            if known is not None and len(places) < size:
+                known = known._replace(keys=known.keys[places])
+            for link, wanted in self._table.route_batch(events, source, known).items():
                 neighbour = neighbours.get(link)
                 if neighbour is not None and neighbour.synced:
                     found = wanted.tolist() if len(places) == size else [places[place] for place in wanted.tolist()]
@@ -192,7 +207,7 @@ class EventForwarding:
                     routes[neighbour.window.unsynced_id] = [place for place in range(size) if place not in own]
         for found in routes.values() if len(sources) > 1 else ():
             found.sort()
-        return routes
+        return routes, travelling
 
     def send_transient(self, events: Sequence[TransientEvent]) -> None:
         """Send events that are not durable to the neighbours that want them and are there."""
@@ -258,7 +273,7 @@ class EventForwarding:
             self._counts["link events sent"] += len(events)
             if not neighbour.needs_lists and self._have_lists(events):
                 self._out.send(connection.id, neighbour.announce_lists())
-            self._send(connection, events)
+            self._send(neighbour, connection, events)
         self._note_progress(window)
 
     def _have_lists(self, events: Sequence[NeighbourEvent]) -> bool:
@@ -267,18 +282,25 @@ class EventForwarding:
             return False
         return any(has_list(event.head) for event in events)
 
-    def _send(self, connection: Connection, events: Sequence[NeighbourEvent]) -> None:
+    def _send(self, neighbour: Neighbour, connection: Connection, events: Sequence[NeighbourEvent]) -> None:
+        """Send events in frames. All events of a frame have places that the neighbour wants, or none has."""
+        wanted = neighbour.places_wanted
         frame: list[LinkEvent] = []
+        places: list[bytes] = []
         size = 0
         for event in events:
-            if frame and (size + event.size > _FRAME_BYTES or len(frame) >= MOST_EVENTS):
-                self._out.send(connection.id, LinkEvents(tuple(frame)))
-                frame, size = [], 0
+            place = event.placed[1] if wanted and event.placed is not None and event.placed[0] == wanted else None
+            is_full = size + event.size > _FRAME_BYTES or len(frame) >= MOST_EVENTS
+            if frame and (is_full or (place is None) == bool(places)):
+                self._out.send(connection.id, _frame(frame, wanted, places))
+                frame, places, size = [], [], 0
             session, epoch, sequence = event.origin
             frame.append(LinkEvent(Offset(event.offset), session, epoch, sequence, Raw(event.head), event.payload))
+            if place is not None:
+                places.append(place)
             size += event.size
         if frame:
-            self._out.send(connection.id, LinkEvents(tuple(frame)))
+            self._out.send(connection.id, _frame(frame, wanted, places))
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -326,8 +348,10 @@ class EventForwarding:
                     unrouted += range(len(found), len(found) + len(places))
                 may_expire = may_expire or batch.expires is not None
                 first, heads, payloads, sizes = batch.first, batch.heads, batch.payloads, batch.sizes
+                carried = batch.places
                 for at, origin in zip(places, batch.origins[places].tolist(), strict=True):
-                    found.append(NeighbourEvent(first + at, origin, heads[at], payloads[at], sizes[at]))
+                    placed = None if carried is None else (carried.space, carried.of(at))
+                    found.append(NeighbourEvent(first + at, origin, heads[at], payloads[at], sizes[at], placed))
                 if after is not None:
                     return found, unrouted, after, may_expire
         return found, unrouted, end, may_expire
@@ -354,6 +378,12 @@ class EventForwarding:
                 found.append(NeighbourEvent(events.first + place, origin, head, payload, len(head) + len(payload)))
             after = Offset(events.first + len(events))
         return found, unrouted, after
+
+
+def _frame(events: list[LinkEvent], space: bytes, places: list[bytes]) -> LinkEvents:
+    if not places:
+        return LinkEvents(tuple(events))
+    return PlacedLinkEvents(tuple(events), space=space, places=b"".join(places))
 
 
 def with_links(matched: Matched, routes: Mapping[int, Sequence[int]]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

@@ -114,6 +114,14 @@ def _cycle(path: Iterable[str]) -> RemoteProtocolError:
     return RemoteProtocolError(f"links must form a tree, but these make a cycle: {' - '.join(path)}")
 
 
+def _role_name(value: str) -> str:
+    """The name of a role that a neighbour sent; what is not known is shown as it is."""
+    try:
+        return str(Role(value))
+    except ValueError:
+        return value
+
+
 def check_agreement(mine: str, table: RoutingTable, predicates: tuple[str, ...], role: Role, theirs: LinkHello) -> None:
     """Raise AccessError unless two brokers agree on everything that gives items and events their meaning."""
     oldest, newest = theirs.versions
@@ -123,8 +131,8 @@ def check_agreement(mine: str, table: RoutingTable, predicates: tuple[str, ...],
         raise AccessError(f"{theirs.name} expects {theirs.to} here, but this broker is {mine}; check its address")
     if theirs.role != role.converse.value:
         raise AccessError(
-            f"{theirs.name} is attached as {role.value} here, and attaches {mine} as {theirs.role}; "
-            f"it must be {role.converse.value}"
+            f"{theirs.name} is attached as {role} here, and attaches {mine} as {_role_name(theirs.role)}; "
+            f"it must be {role.converse}"
         )
     if predicates != theirs.predicates:
         odd = ", ".join(sorted({*predicates} ^ {*theirs.predicates}))

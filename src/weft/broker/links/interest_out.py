@@ -145,7 +145,7 @@ class InterestSender:
         A table whose updates have notes must now send everything again, because only it knows which notes are still
         valid. Cost: O(items), some ten nanoseconds each; the comparison itself is made by `frames`.
         """
-        self._clear_queue()
+        self._clear_queue(relays=self._staged)
         self._withheld.clear()
         self._resync_offset = offset
         self._ending = False
@@ -165,6 +165,16 @@ class InterestSender:
     def resyncing(self) -> bool:
         """Whether the neighbour may not yet hold everything that it should."""
         return self._state in _UNLISTED or self._comparing
+
+    @property
+    def listed(self) -> bool:
+        """Whether the neighbour has listed what it holds, in this session."""
+        return self._state not in _UNLISTED
+
+    @property
+    def acked(self) -> bool:
+        """Whether the neighbour has stored every frame that was sent."""
+        return not self.marks.unacked
 
     @property
     def overflowed(self) -> bool:

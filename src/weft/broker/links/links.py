@@ -24,6 +24,7 @@ from weft.broker.after_commit import (
 )
 from weft.broker.completion import Completion, LearntFrame
 from weft.broker.effects import Now, Outbox, Timers
+from weft.broker.event_places import EventPlaces, PlaceRun
 from weft.broker.journal import Journal
 from weft.broker.limits import ClientLimits, RefusalError
 from weft.broker.links.events import EventForwarding
@@ -47,6 +48,7 @@ from weft.protocol.link_messages import (
     KNOWS_MOVES,
     LISTS,
     MOST_HOPS,
+    PLACES_WANTED,
     PROBE,
     PROFILE_TABLE,
     PROFILES,
@@ -64,6 +66,7 @@ from weft.protocol.link_messages import (
     LinkReach,
     LinkRelay,
     LinkUpdate,
+    PlacedLinkEvents,
     RelayKind,
 )
 from weft.protocol.messages import Bye
@@ -94,6 +97,7 @@ class Links:
         timers: Timers,
         limits: ClientLimits,
         counts: Counter[str],
+        places: EventPlaces,
         credentials: Callable[[Link], bytes],
         authenticate: AuthenticateLink | None,
         predicates: tuple[str, ...],
@@ -105,6 +109,7 @@ class Links:
         self._out, self._timers, self._limits, self._counts = out, timers, limits, counts
         self._access, self._credentials, self._authenticate_link = access, credentials, authenticate
         self.neighbours, self.reach, self._predicates = neighbours, Reach(name), predicates
+        self._places = places
         self._epochs = 0  # of our hellos
         self.due, self.behind = forwarding.due, forwarding.behind
         self.table_pending = False  # the table has more to do
@@ -287,6 +292,7 @@ class Links:
         if neighbour.peer_log != theirs.log_id:
             self._change_log(neighbour, theirs.log_id)
         neighbour.begin(connection)
+        self._places.forget(neighbour.peer)
         if self.reach.next_hop(neighbour.peer) is None:
             self.reach.add_neighbour(neighbour.peer)
             self._send_reach(neighbour.peer)
@@ -395,7 +401,7 @@ class Links:
         try:
             if neighbour is not None:
                 self.due[neighbour.peer] = None
-                if type(message) is LinkEvents:
+                if isinstance(message, LinkEvents):
                     self._events(neighbour, message)
                 elif type(message) is LinkProgress:
                     _progressed(neighbour.exchanges[0], message)
@@ -462,6 +468,7 @@ class Links:
         exchange = neighbour.exchanges[number]
         if isinstance(frame, LinkProgress):
             _progressed(exchange, frame)
+            self._post_behind_profiles(neighbour)
         elif isinstance(frame, LinkHave):
             if exchange.sender.receive_have(frame):
                 self._resync(neighbour, exchange)
@@ -553,11 +560,16 @@ class Links:
             return False
         if message.kind is RelayKind.MOVE and not neighbour.knows_moves:
             self._probe(neighbour, message, now)
-        elif self._unposted or self._table.pending:
+        else:
+            self._hand_on(message, neighbour)
+        return True
+
+    def _hand_on(self, message: LinkRelay, neighbour: Neighbour) -> None:
+        """Send it now, or when the table has passed on what came before it."""
+        if self._unposted or any(table.pending for table in self._tables):
             self._unposted.append(message)
         else:
             self._post(message, neighbour)
-        return True
 
     def _probe(self, neighbour: Neighbour, message: LinkRelay, now: Now) -> None:
         """Find out whether a neighbour knows moves, and its relays are markers; until then messages about moves wait.
@@ -590,16 +602,53 @@ class Links:
             for each in held:
                 self.relay(each, now)
 
+    def _ask_places(self, neighbour: Neighbour) -> None:
+        """Ask a neighbour for the places of its events, or for none, if that has changed.
+
+        An older broker hands what it is asked to its driver, which does nothing with it.
+        """
+        wanted = self._places.wanted
+        if wanted != neighbour.places_asked:
+            relay = LinkRelay(neighbour.peer, self.reach.name, PLACES_WANTED + wanted)
+            if self._next_hop(relay) is not None:
+                neighbour.places_asked = wanted
+                self._hand_on(relay, neighbour)
+
+    def places_wanted(self, message: LinkRelay) -> None:
+        """A neighbour wants places, or does not any more."""
+        neighbour = self.neighbours.get(Link(message.source))
+        if neighbour is not None:
+            neighbour.places_wanted = message.body.removeprefix(PLACES_WANTED)
+
     def _next_hop(self, message: LinkRelay) -> Neighbour | None:
         hop = self.reach.next_hop(message.destination)
         neighbour = None if hop is None else self.neighbours[hop]
         if neighbour is None or not neighbour.synced or neighbour.sender.resyncing or message.hops >= MOST_HOPS:
             return None
+        if message.kind is RelayKind.MOVE and self.uses_profiles and neighbour.lacks_profiles is None:
+            listed = neighbour.exchanges[PROFILE_TABLE].sender.listed
+            return neighbour if listed else None  # until then profiles that go before are not in the queue
         return neighbour
 
     def _post(self, message: LinkRelay, neighbour: Neighbour) -> None:
-        neighbour.sender.relay(self._journal.upcoming, msgspec.structs.replace(message, hops=message.hops + 1))
-        self.behind[neighbour.peer] = None
+        """Send a message behind everything of both tables; profiles are not in the queue in which it travels."""
+        profiles, self.behind[neighbour.peer] = neighbour.exchanges[PROFILE_TABLE].sender, None
+        message = msgspec.structs.replace(message, hops=message.hops + 1)
+        if (
+            message.kind is RelayKind.MOVE
+            and neighbour.knows_profiles
+            and not (profiles.idle and profiles.acked and not neighbour.behind_profiles)
+        ):
+            profiles.relay(Offset(0), message)
+        else:
+            neighbour.sender.relay(self._journal.upcoming, message)
+
+    def _post_behind_profiles(self, neighbour: Neighbour) -> None:
+        """Send the messages that have waited until the neighbour had stored the profiles before them."""
+        waiting, acked = neighbour.behind_profiles, neighbour.exchanges[PROFILE_TABLE].sender.marks.acked
+        while waiting and waiting[0][0] <= acked:
+            neighbour.sender.relay(self._journal.upcoming, waiting.popleft()[1])
+            self.behind[neighbour.peer] = None
 
     def _post_all(self) -> None:
         """Hand on the messages that have waited for the table."""
@@ -638,6 +687,9 @@ class Links:
             if neighbour.received != before:
                 if len(write.attributes) > first:
                     write.foreign.append((first, len(write.attributes), neighbour.peer))
+                    if isinstance(message, PlacedLinkEvents) and len(write.attributes) - first == len(message.events):
+                        run = PlaceRun(neighbour.peer, first, len(write.attributes), message.space, message.places)
+                        write.placed.append(run)
                 write.urgent = True
                 write.arrivals.append(LinkEventsStored(neighbour, neighbour.peer_log, neighbour.received))
 
@@ -877,7 +929,7 @@ class Links:
     def send(self, now: Now) -> None:  # noqa: ARG002
         """Send what may be sent, and finish the changes that are complete."""
         completion, neighbours = self._completion, self.neighbours
-        if self._unposted and not self._table.pending:
+        if self._unposted and not any(table.pending for table in self._tables):
             self._post_all()
         while True:
             if completion.unmarked:
@@ -911,6 +963,7 @@ class Links:
             return
         if neighbour.knows_profiles:
             self._send_profiles(neighbour, connection)
+        self._ask_places(neighbour)
         if neighbour.peer in self.behind:
             del self.behind[neighbour.peer]
             if neighbour.synced:
@@ -941,12 +994,15 @@ class Links:
             return
         settled, ready = not exchange.table.pending, self._withdraws(neighbour)
         for frame in exchange.sender.frames(settled, Offset(NEVER), _ITEMS, ready):
-            assert isinstance(frame, LinkUpdate)
+            if isinstance(frame, LinkRelay):
+                neighbour.behind_profiles.append((exchange.sender.marks.number, frame))
+                continue
             if not neighbour.needs_lists and self._tests_lists(frame):
                 self._out.send(connection.id, neighbour.announce_lists())
             self._out.send(connection.id, LinkNumbered(PROFILE_TABLE, frame))
             self._counts["profile items told"] += len(frame.ids)
             self._counts["profile items withdrawn"] += len(frame.drop)
+        self._post_behind_profiles(neighbour)
         if exchange.sender.more:
             self.behind[neighbour.peer] = None
 

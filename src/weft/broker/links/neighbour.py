@@ -7,6 +7,7 @@ unknown. Its row says as what the neighbour is attached, and whether it is unsyn
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -164,6 +165,9 @@ class Neighbour:
         self.last_session = (0, 0)  # incarnation and epoch
         self.knows_moves = False  # as far as it has said in this session
         self.held: list[LinkRelay] = []  # messages about moves, until it has
+        # the same, until it has stored the frames up to a number in the table of profiles
+        self.behind_profiles: deque[tuple[int, LinkRelay]] = deque()
+        self.places_wanted = self.places_asked = b""  # the space in which it wants places, and the one that it was told
         self.reason = ""  # why the last connection ended, or was refused
         self.beats = 0
         self.needs_lists = self.knows_lists = False  # in this session: whether it was sent that, and has answered
@@ -188,6 +192,8 @@ class Neighbour:
         self.reason = ""
         self.beats = 0
         self.knows_moves, self.held = False, []
+        self.behind_profiles.clear()
+        self.places_wanted = self.places_asked = b""
         for exchange in self.exchanges:
             exchange.begin(Offset(0 if exchange.number else self.got))
         self.needs_lists = self.knows_lists = False
@@ -228,7 +234,7 @@ class Neighbour:
         """Its state, as operators see it."""
         return LinkStatus(
             self.peer,
-            self.role.value,
+            str(self.role),
             self.connection is not None,
             self.synced,
             self.sender.resyncing,

@@ -27,6 +27,7 @@ from weft.broker.links.links import Links
 from weft.broker.moves.departures import Departures, Post, PullPhase
 from weft.broker.moves.states import MoveSide, MoveState
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.moved_profiles import MovedProfiles, meetings_of
 from weft.broker.queue import Queue, member_row, queue_row
 from weft.broker.recent import EventBatch
 from weft.broker.sessions import ClientSubscription, Connection, Session
@@ -61,6 +62,7 @@ from weft.protocol.move_messages import (
     MoveFlush,
     MovePull,
     PublisherPosition,
+    ShownChunk,
 )
 
 if TYPE_CHECKING:
@@ -183,6 +185,7 @@ class Arrivals:
         self._clients, self._departures, self._post = clients, departures, post
         self.finishing: dict[tuple[SessionId, int], Arrival] = {}  # at home; the old broker is to forget them
         self.arriving: dict[SessionId, Arrival] = {}
+        self.profiles: MovedProfiles
         self.came: dict[SessionId, int] = {}  # monotonic: when sessions have come, the last time
 
     # -- the copy ---------------------------------------------------------------------------------------
@@ -207,6 +210,7 @@ class Arrivals:
         for number, text in adverts:
             promised[number] = self._subscriptions.parse(text)
             grant.check_advertise(promised[number])
+        self.profiles.check(parts)
         return wanted, promised
 
     def install(self, parts: Sequence[MovedSession], peer: str, client: WaitingClient | None, now: Now) -> None:
@@ -236,9 +240,11 @@ class Arrivals:
             rows.append(Put(queue_row(queue, journal.end)))
         collector = new_collector(session.id, journal.next)
         subs = sorted((sub for part in parts for sub in part.subscriptions), key=lambda sub: sub.number)
+        meetings = meetings_of(parts)
         for sub in subs:
-            queue = session.queues[sub.queue]  # type: ignore[assignment]
-            member = ClientSubscription(sub.number, sub.filter, SubId(0), journal.new_consumer(), queue, journal.next)
+            queue, meeting = session.queues[sub.queue], meetings.get(sub.number, "")  # type: ignore[assignment]
+            seat = journal.new_consumer()
+            member = ClientSubscription(sub.number, sub.filter, SubId(0), seat, queue, journal.next, profiles=meeting)
             assert member.consumer_id is not None
             queue.members[member.consumer_id] = sub.number
             session.subs[sub.number] = member
@@ -257,6 +263,7 @@ class Arrivals:
         for number, text in (advert for part in parts for advert in part.adverts):
             stored = self._adverts.install(session, number, text, promised[number])
             rows.append(Put(AdvertRow(stored, session.id, text)))
+        rows += self.profiles.install(session, parts)
         rows.append(Put(arrival.row()))
         self._counts["moves begun"] += 1
         journal.write.require(rows, MoveStored(MoveStep.INSTALLED, arrival))
@@ -267,6 +274,7 @@ class Arrivals:
             assert isinstance(queue, Queue)
             queue.stored = True
         arrival.stored, arrival.busy = True, False
+        self.profiles.installed(arrival.session)
         self.repeat(arrival, now)
 
     def repeat(self, arrival: Arrival, now: Now) -> None:
@@ -306,6 +314,7 @@ class Arrivals:
         changes: list[StateChange] = [Remove(SubRow, (sub.consumer_id,)) for sub in session.subs.values()]
         changes += [Remove(SubRow, (queue.consumer_id,)) for queue in self._queues_of(session)]
         changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes += self.profiles.rows(session)
         changes.append(Remove(MoveRow, (session.id, MoveSide.ARRIVAL, arrival.epoch)))
         changes.append(Remove(SessionRow, (session.id,)))
         self._journal.write.require(changes, MoveStored(MoveStep.REMOVED, arrival))
@@ -322,6 +331,7 @@ class Arrivals:
         for queue in self._queues_of(session):
             self._queues.drop(queue)
         self._adverts.drop_all(session)
+        self.profiles.leave(session)
         del self._sessions.by_id[session.id], self._sessions.by_name[session.name], self.arriving[session.id]
         self._completion.forget(session)
         arrival.removing = True
@@ -343,7 +353,7 @@ class Arrivals:
         arrival.seen = {publisher: (epoch, last) for publisher, epoch, last in message.seen}
         arrival.phase, arrival.got, arrival.is_all_seen = PullPhase.EVENTS, 0, message.is_all_seen
         if not message.waiting:
-            arrival.phase = PullPhase.NOTHING if message.is_all_seen else PullPhase.SEEN
+            arrival.phase = _after(arrival, PullPhase.LETTERS)
         self._take_over(arrival, now)
 
     def _take_over(self, arrival: Arrival, now: Now) -> None:
@@ -402,9 +412,7 @@ class Arrivals:
             return
         phase, got = arrival.phase, message.upto
         if message.last:
-            phase, got = PullPhase(phase.value + 1), 0
-            if phase is PullPhase.SEEN and (arrival.is_all_seen or arrival.claims):
-                phase = PullPhase.NOTHING
+            phase, got = _after(arrival, phase), 0
         session = self._sessions.by_id.get(arrival.session.id)
         if arrival.claims and (session is None or session.arrival is not None or session.cutting is not None):
             self._nothing_late(arrival, now)
@@ -416,7 +424,11 @@ class Arrivals:
         changes: list[StateChange] = [Put(arrival.row(phase=phase, got=got, late=late))]
         subs = arrival.session.subs
         copies: list[CopiedEvent] = []
+        if isinstance(message, ShownChunk) and not arrival.claims:
+            changes += self.profiles.inherit(arrival.session, message.shown)
         for each in message.events:
+            if arrival.claims and each.origin[1:] == (0, 0):
+                continue  # a notice about a profile: what is shown here has been compared with nothing
             wanted = [subs[number] for number in _without(arrival.own, each) if number in subs]
             publisher, epoch, sequence = each.origin
             origin = -publisher or -arrival.session.id, epoch, sequence
@@ -565,6 +577,7 @@ class Arrivals:
         self._departures.tombstones.pop(session.id, None)
         self._counts["moves done"] += 1
         self.came[session.id] = now.monotonic
+        self.profiles.go_on(session)
         if not self._access.of(session.owner).reads_all:
             for _, sub in sorted(session.subs.items()):
                 self._access.recheck(session, sub)
@@ -716,6 +729,17 @@ class Arrivals:
             journal.next_consumer = SeatId(max(journal.next_consumer, arrival.base + len(arrival.session.subs)))
             for queue in self._queues_of(arrival.session):
                 queue.recheck = queue.again_below = Offset(NEVER)
+
+
+def _after(arrival: Arrival, phase: PullPhase) -> PullPhase:
+    """What is pulled next, once everything of a phase has come."""
+    left = [PullPhase.LETTERS, PullPhase.SEEN, PullPhase.SHOWN, PullPhase.NOTHING]
+    left = left[left.index(phase) + 1 :] if phase in left else left
+    if arrival.claims or arrival.is_all_seen:
+        left = [each for each in left if each is not PullPhase.SEEN]
+    if arrival.claims or not any(sub.profiles for sub in arrival.session.subs.values()):
+        left = [each for each in left if each is not PullPhase.SHOWN]
+    return left[0]
 
 
 def corrected_step(value: MoveStored, following: Offset) -> MoveStored:

@@ -1,9 +1,9 @@
 """Balance: brokers share their loads, and one that has much more than the mean invites others to take sessions over.
 
-The load of a session is the number of events per second that it publishes, and that its subscriptions match. Every few
-seconds each broker measures its sessions and reports the sum to all others. What an overloaded broker then does is
-decided by `chosen`, from these numbers alone. Sessions rest after a move, and a broker after a round of invitations, so
-that what has moved is measured before anything moves again.
+The load of a session is the moving average of events per second that it publishes, and that its subscriptions match.
+Every few seconds each broker adds up its sessions and reports the sum to all others. What an overloaded broker then
+does is decided by `chosen`, from these numbers alone. Sessions rest after a move, and a broker after a round of
+invitations, so that what has moved is measured before anything moves again.
 """
 
 from __future__ import annotations
@@ -80,19 +80,21 @@ class Balance:
 
     def __init__(self, parts: BrokerParts, links: Links, came: dict[SessionId, int], invite: Invite) -> None:
         self._sessions, self._matcher, self._timers = parts.sessions, parts.matcher, parts.timers
+        self._journal = parts.journal
         self._counts, self._links, self._came, self._invite = parts.counts, links, came, invite
         self.limits = BalanceLimits()
         self.enabled = False
         self.address = ""  # where clients reach this broker
         self._reports: dict[str, tuple[int, BrokerLoadReport]] = {}  # by broker, with the monotonic time
-        self._events: dict[SessionId, int] = {}  # of each session, when it was last measured
-        self._measured_at = self._rests_until = 0
+        self._here: set[SessionId] = set()  # the sessions that were here when they were last measured
+        self._measured = False  # at least once
+        self._rests_until = 0
         self._serial = 0
 
     def configure(self, enabled: bool, address: str, limits: BalanceLimits | None, now: Now) -> None:
         """Begin or stop to report, and to move sessions."""
         self.enabled, self.address, self.limits = enabled, address or self.address, limits or self.limits
-        self._events, self._reports, self._measured_at = {}, {}, 0
+        self._here, self._reports, self._measured = set(), {}, False
         self._serial += 1
         if enabled:
             self._later(now)
@@ -104,7 +106,7 @@ class Balance:
     def _turn(self, serial: int, now: Now) -> None:
         if serial != self._serial:
             return
-        first, sessions = not self._measured_at, self._measure(now)
+        first, sessions = not self._measured, self._measure()
         if not first:
             load = sum(each.rate for each in sessions.values())
             report = BrokerLoadReport(load, len(self._sessions.by_name), self.address)
@@ -123,19 +125,19 @@ class Balance:
     def _others(self) -> Sequence[str]:
         return [name for name, _ in self._links.reach.brokers(Link(""))[1:]]
 
-    def _measure(self, now: Now) -> dict[SessionId, SessionLoad]:
-        """The load of each session since the last time; one that has just come has none yet."""
-        passed = (now.monotonic - self._measured_at) / 1e6
-        before, self._events = self._events, {}
+    def _measure(self) -> dict[SessionId, SessionLoad]:
+        """The load of each session; one that has come since the last time has none yet."""
+        at = self._journal.at
+        before, self._here = self._here, {*self._sessions.by_id}
+        rates = self._matcher.rates(at)
         found: dict[SessionId, SessionLoad] = {}
         for key, session in self._sessions.by_id.items():
-            events = session.pub_received + sum(self._matcher.matched(sub.slot)[0] for sub in session.subs.values())
-            self._events[key] = events
-            if key in before and passed > 0:
-                found[key] = SessionLoad(session.name, max(0, events - before[key]) / passed)
-        for gone in [key for key in self._came if key not in self._events]:
+            if key in before:
+                matched = sum(rates[sub.slot] for sub in session.subs.values())
+                found[key] = SessionLoad(session.name, session.published.per_second(at // 1_000_000) + matched)
+        for gone in self._came.keys() - self._here:
             del self._came[gone]
-        self._measured_at = now.monotonic
+        self._measured = True
         return found
 
     def received(self, report: BrokerLoadReport, source: str, now: Now) -> None:

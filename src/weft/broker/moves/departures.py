@@ -7,7 +7,7 @@ since it described the session, because the copy there has collected some of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ from weft.broker.ingest import Ingest
 from weft.broker.links.links import Links
 from weft.broker.moves.states import MoveSide
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.moved_profiles import LeftProfile, MovedProfiles
 from weft.broker.queue import Position, Queue, QueueOptions, queue_row, read_options
 from weft.broker.sessions import Session
 from weft.log.base import (
@@ -39,6 +40,7 @@ from weft.log.base import (
     SeatId,
     SessionId,
     SessionRow,
+    ShownRow,
     State,
     StateChange,
     StoredGroup,
@@ -53,8 +55,10 @@ from weft.protocol.move_messages import (
     MoveChunk,
     MoveClaim,
     MoveDone,
+    MovedProfile,
     MovedQueue,
     MovedSession,
+    MovedSessionWithProfiles,
     MovedSubscription,
     MoveElsewhere,
     MoveEnd,
@@ -66,6 +70,7 @@ from weft.protocol.move_messages import (
     MoveRequest,
     MoveUnknown,
     PublisherPosition,
+    ShownChunk,
     with_token,
 )
 
@@ -73,7 +78,6 @@ if TYPE_CHECKING:
     from weft.broker.hello import ClientConnections
 
 Post = Callable[[str, AnyMove, Now], None]  # sends a message to a broker
-_Described = tuple[list[MovedQueue], list[MovedSubscription], list[tuple[int, str]]]
 
 PART = 256 << 10  # bytes of one part of the description of a session, about
 CHUNK = 512 << 10  # bytes of events in one chunk; one event may be longer
@@ -81,6 +85,7 @@ _MOST_EVENTS = 2_000  # in one chunk
 _LOOKED_AT = 20_000  # stored events that are looked at for one chunk
 _LETTERS = 100  # dead letters in one chunk
 _SEEN_AT_ONCE = 2_000  # publishers in one message
+_SHOWN_AT_ONCE = 1_000  # profiles in one message
 _LONGEST = 200_000  # events between the description and the cut; beyond that the session is described again
 _REMINDED = 30_000_000  # microseconds after which new brokers are told again
 _DAY = 86_400_000_000  # microseconds that a tombstone is kept at least
@@ -95,6 +100,7 @@ class PullPhase(Enum):
     LETTERS = 1  # after so many of them
     SEEN = 2  # after so many publishers
     NOTHING = 3  # it has everything
+    SHOWN = 4  # before that: after so many profiles that subscriptions were shown
 
 
 class AskedMove(NamedTuple):
@@ -172,6 +178,8 @@ class _DepartureBody(msgspec.Struct, frozen=True, array_like=True):
     adverts: tuple[tuple[int, str], ...] = ()
     keep: int = 0
     lost: bool = False  # the new broker has lost its log
+    meetings: tuple[tuple[SubNumber, str], ...] = ()
+    profiles: tuple[MovedProfile, ...] = ()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -189,6 +197,7 @@ class Departure:
     body: _DepartureBody = field(default=_DepartureBody("", "", 0, 0, (), ()))
     queues: list[LeftQueue] = field(default_factory=list)
     letters: bool = False  # there are dead letters
+    shown: list[LeftProfile] = field(default_factory=list)  # what its subscriptions were shown of profiles
     stored: bool = False
     finishing: bool = False  # it is forgotten as soon as that is stored
     held: bool = False  # it goes to another broker as soon as that is stored
@@ -228,8 +237,8 @@ class Departures:
         self.left: dict[tuple[SessionId, int], Departure] = {}
         self.tombstones: dict[SessionId, Tombstone] = {}
         self.described: dict[SessionId, Session] = {}  # at least those with `asked`
-        self.has_profiles: Callable[[Session], bool] = lambda _: False
         self._timers, self._is_reminding = parts.timers, False
+        self.profiles: MovedProfiles
 
     # -- a broker asks ----------------------------------------------------------------------------------
 
@@ -248,9 +257,6 @@ class Departures:
         elif any(queue in self._reader.replays for queue in session.queues.values()):
             reason = f"session {session.name!r} still reads events older than itself; move it when it has them"
             self._refuse(message, source, ("replaying", reason), session.epoch, now)
-        elif self.has_profiles(session):
-            reason = f"session {session.name!r} has profiles, which do not move yet; withdraw them first"
-            self._refuse(message, source, ("profiles", reason), session.epoch, now)
         elif asked is not None and again:  # that is stored, or on its way into the log
             self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
         else:
@@ -280,20 +286,36 @@ class Departures:
             for number, sub in sorted(session.subs.items())
             if isinstance(sub.queue, Queue) and not sub.queue.share
         ]
+        meetings, profiles = self.profiles.described(session)
         adverts = [(number, text) for number, (_, text) in sorted(session.adverts.items())]
         whose = session.id, asked.epoch, session.name, session.owner
-        self._describe(
-            asked.peer, whose, (self._journal.end, asked.version, session.keep), (queues, subs, adverts), now
-        )
+        what = _Part(queues, subs, adverts, [*profiles])
+        self._describe(asked.peer, whose, (self._journal.end, asked.version, session.keep), what, meetings, now)
 
-    def _describe(
-        self, to: str, whose: tuple[SessionId, int, str, str], at: tuple[Offset, int, int], what: _Described, now: Now
+    def _describe(  # noqa: PLR0913, PLR0917 - what a description has
+        self,
+        to: str,
+        whose: tuple[SessionId, int, str, str],
+        at: tuple[Offset, int, int],
+        what: _Part,
+        meetings: Mapping[SubNumber, str],
+        now: Now,
     ) -> None:
+        """Send the description of a session, in parts: whose it is, as of when, and what it has."""
         session, epoch, name, owner = whose
-        parts = [*_in_parts(*what)]
-        for part, described in enumerate(parts):
-            log_id = self._journal.log_id
-            self._post(to, MovedSession(session, epoch, part, len(parts), name, owner, log_id, *at, *described), now)
+        parts = [*_in_parts(what)]
+        for number, part in enumerate(parts):
+            has = tuple(part.queues), tuple(part.subs), tuple(part.adverts)
+            told = MovedSession(session, epoch, number, len(parts), name, owner, self._journal.log_id, *at, *has)
+            if meetings or what.profiles:
+                mine = tuple((sub.number, meetings[sub.number]) for sub in part.subs if sub.number in meetings)
+                told = MovedSessionWithProfiles(
+                    **{field: getattr(told, field) for field in told.__struct_fields__},
+                    meetings=mine,
+                    profiles=tuple(part.profiles),
+                    profile_version=self.profiles.highest,
+                )
+            self._post(to, told, now)
 
     @staticmethod
     def undo_answer(session: Session, asked: AskedMove, before: int | None) -> None:
@@ -401,9 +423,21 @@ class Departures:
         seats = tuple(int(queue.seat) for queue in departure.queues)
         numbers = session.pub_epoch, session.pub_received
         adverts = tuple((number, text) for number, (_, text) in sorted(session.adverts.items()))
-        whose, rest = (session.name, session.owner, *numbers, seats), (adverts, session.keep)
-        departure.body = _DepartureBody(*whose, self._seen(departure), *rest)
+        meetings, profiles = self.profiles.described(session)
+        departure.body = _DepartureBody(
+            session.name,
+            session.owner,
+            *numbers,
+            seats,
+            self._seen(departure),
+            adverts,
+            session.keep,
+            meetings=tuple(sorted(meetings.items())),
+            profiles=tuple(profiles),
+        )
+        departure.shown = self.profiles.shown(session)
         changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes += self.profiles.rows(session)
         changes += [Remove(MoveRow, (session.id, MoveSide.ASKED, 0)), Remove(SessionRow, (session.id,))]
         changes.append(Put(departure.row()))
         journal.write.require(changes, MoveStored(MoveStep.CUT, departure))
@@ -432,6 +466,7 @@ class Departures:
             assert isinstance(queue, Queue)
             self._queues.drop(queue)
         self._adverts.drop_all(session)
+        self.profiles.leave(session)
         session.subs, session.queues, session.adverts = PagedDict(), {}, {}
         del self._sessions.by_id[session.id]
         del self._sessions.by_name[session.name]
@@ -448,6 +483,7 @@ class Departures:
         session = departure.session
         if session is not None:
             session.cutting = None
+            self.profiles.go_on(session)
             for _, sub in sorted(session.subs.items()) if not self._access.of(session.owner).reads_all else ():
                 self._access.recheck(session, sub)
         self._close(departure, Bye("full", reason))
@@ -495,13 +531,21 @@ class Departures:
             if departure is None:  # it had everything, and its log is from a backup; or nothing is known here
                 self._post(source, MoveUnknown(message.session, message.epoch), now)
             return
-        if departure.finishing or message.phase >= PullPhase.NOTHING.value:
+        phases = {each.value: each for each in PullPhase}
+        phase = phases.get(message.phase, PullPhase.NOTHING)
+        if departure.finishing or phase is PullPhase.NOTHING:
             return
-        match PullPhase(message.phase):
+        match phase:
             case PullPhase.EVENTS:
                 chunk = self._events(departure, message.after)
             case PullPhase.LETTERS:
                 chunk = self._letters(departure, message.after)
+            case PullPhase.SHOWN:
+                upto = message.after + _SHOWN_AT_ONCE
+                told, last = departure.shown[message.after : upto], upto >= len(departure.shown)
+                place = message.phase, message.after, upto, last
+                shown = tuple(each.told for each in told)
+                chunk = ShownChunk(message.session, message.epoch, *place, shown=shown)
             case _:
                 seen = departure.body.seen
                 upto = message.after + _SEEN_AT_ONCE
@@ -669,9 +713,9 @@ class Departures:
             for each in departure.queues
         ]
         subs = sorted((number, text, each.number) for each in departure.queues for number, text in each.filters.items())
-        what = queues, [MovedSubscription(*sub) for sub in subs], [*body.adverts]
+        what = _Part(queues, [MovedSubscription(*sub) for sub in subs], [*body.adverts], [*body.profiles])
         whose = departure.id, departure.epoch, body.name, body.owner
-        self._describe(departure.peer, whose, (departure.cut, 0, body.keep), what, now)
+        self._describe(departure.peer, whose, (departure.cut, 0, body.keep), what, dict(body.meetings), now)
 
     def newest(self, session: SessionId) -> Departure | None:
         """The last departure of a session, unless it has gone on to another broker since."""
@@ -697,6 +741,7 @@ class Departures:
         for queue in departure.queues:
             changes += [Remove(SubRow, (seat,)) for seat in (queue.seat, *queue.members)]
             changes += [Remove(DeadRow, (row.seat, row.offset)) for row in self._dead(queue.seat)]
+        changes += [Remove(ShownRow, (each.row.seat, each.row.profile)) for each in departure.shown]
         if departure.id not in self._sessions.by_id and departure.epoch >= self._last_epoch(departure.id):
             changes.append(Put(self._tombstone(departure).row(departure.id)))
         self._journal.write.require(changes, MoveStored(MoveStep.FORGOTTEN, departure))
@@ -785,29 +830,44 @@ class Departures:
                 left = queues[SeatId(options.queue)]
                 left.members[sub.seat] = SubNumber(sub.number)
                 left.filters[SubNumber(sub.number)] = sub.filter
+        for departure in self.left.values() if kept.shown else ():
+            numbers = {seat: number for queue in departure.queues for seat, number in queue.members.items()}
+            mine = (row for row in kept.shown.values() if row.seat in numbers)
+            departure.shown = [LeftProfile(numbers[row.seat], row) for row in mine]
         return queues
 
 
-def _in_parts(
-    queues: Iterable[MovedQueue], subs: Iterable[MovedSubscription], adverts: Iterable[tuple[int, str]]
-) -> Iterator[tuple[tuple[MovedQueue, ...], tuple[MovedSubscription, ...], tuple[tuple[int, str], ...]]]:
+class _Part(NamedTuple):
+    """A session as it is described, or one part of that."""
+
+    queues: list[MovedQueue]
+    subs: list[MovedSubscription]
+    adverts: list[tuple[int, str]]
+    profiles: list[MovedProfile]
+
+
+def _in_parts(whole: _Part) -> Iterator[_Part]:
     """The durable part of a session, in parts: queues first."""
-    first = tuple(queues)
-    some, others = list[MovedSubscription](), list[tuple[int, str]]()
-    size = 40 * len(first)
-    for sub in subs:
+    part, size = _Part(whole.queues, [], [], []), 40 * len(whole.queues)
+    for sub in whole.subs:
         if size >= PART:
-            yield first, tuple(some), ()
-            first, some, size = (), [], 0
-        some.append(sub)
+            yield part
+            part, size = _Part([], [], [], []), 0
+        part.subs.append(sub)
         size += 20 + len(sub.filter.encode())
-    for number, text in adverts:
+    for number, text in whole.adverts:
         if size >= PART:
-            yield first, tuple(some), tuple(others)
-            first, some, others, size = (), [], [], 0
-        others.append((number, text))
+            yield part
+            part, size = _Part([], [], [], []), 0
+        part.adverts.append((number, text))
         size += 20 + len(text.encode())
-    yield first, tuple(some), tuple(others)
+    for profile in whole.profiles:
+        if size >= PART:
+            yield part
+            part, size = _Part([], [], [], []), 0
+        part.profiles.append(profile)
+        size += 60 + len(profile.name.encode()) + len(profile.region.encode()) + len(profile.payload)
+    yield part
 
 
 def _read(log: Log, seats: NDArray[np.uint32], first: Offset, end: Offset) -> Iterator[StoredGroup]:

@@ -36,13 +36,16 @@ from weft.protocol.move_messages import (
     MoveChunk,
     MoveClaim,
     MovedSession,
+    MovedSessionWithProfiles,
     MoveElsewhere,
     MoveEnd,
     MoveFinish,
     MoveInvite,
+    MoveMessage,
     MoveRefused,
     MoveRequest,
     MoveUnknown,
+    ShownChunk,
     decode_move,
     encode_move,
 )
@@ -52,6 +55,11 @@ if TYPE_CHECKING:
 
 _FIRST, _LONGEST = 200_000, 5_000_000  # microseconds until something is sent again
 _INVITED = 60_000_000  # that a session to which this broker was invited is asked for
+_PLAIN: dict[type[MoveMessage], type[MoveMessage]] = {  # messages that say more, and the kind that they are of
+    DatedMoveRequest: MoveRequest,
+    MovedSessionWithProfiles: MovedSession,
+    ShownChunk: MoveChunk,
+}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -147,7 +155,7 @@ class Moves:
         state = self.state(message.session)
         if self.arrivals.claim(message.session, message.epoch) is not None:
             state = MoveState.CLAIMING
-        reaction = REACTIONS[MoveRequest if isinstance(message, MoveRequest) else type(message), state]
+        reaction = REACTIONS[_PLAIN.get(type(message), type(message)), state]
         self._counts[f"move messages: {type(message).__name__}"] += 1
         self._reactions[reaction](message, relay.source, now)
 

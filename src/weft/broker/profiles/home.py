@@ -7,6 +7,7 @@ end is absolute: every broker knows it, and this one only cleans up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,14 +22,16 @@ from weft.broker.sessions import Connection, Session, session_of
 from weft.broker.subscriptions import ClientSubscriptions
 from weft.index.base import SubId
 from weft.language.ast import Filter
-from weft.log.base import NEVER, ProfileRow, Put, Remove, SeatId, SessionId
+from weft.log.base import NEVER, ProfileRow, Put, Remove, SeatId, SessionId, SetMeta, State, StateChange
 from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import Accepted, ProfilePublished, PublishProfile, WithdrawProfile
+from weft.protocol.move_messages import MovedProfile
 
 if TYPE_CHECKING:
     from weft.broker.profiles.notices import ProfileNotices
 
 _MOST_DURATION = 366 * 86_400 * 1_000_000  # microseconds
+_HIGHEST = "profiles.version"  # in the log's description: the highest version of a session that came from elsewhere
 HomeKey = tuple[SessionId, str]  # a session and its id of a profile
 
 
@@ -160,26 +163,57 @@ class HomeProfiles:
         mine = (each.profile for each in self._stored.values() if each.row.session == session.id)
         return sorted(mine, key=lambda each: each.name)
 
-    def concerns(self, session: Session) -> bool:
-        """Whether a session has published profiles, or is shown any."""
-        return any(owner == session.id for owner, _ in self._asked) or any(
-            each.profiles for each in session.subs.values()
-        )
+    @property
+    def highest(self) -> int:
+        """The highest version that was given."""
+        return self._version
+
+    def rows(self, session: Session) -> list[ProfileRow]:
+        """The profiles of a session, as they were requested last."""
+        return [row for (owner, _), row in self._asked.items() if owner == session.id]
 
     def rows_of(self, session: Session) -> list[Remove]:
         """What the log forgets with a session."""
-        return [Remove(ProfileRow, (row.id,)) for (owner, _), row in self._asked.items() if owner == session.id]
+        return [Remove(ProfileRow, (row.id,)) for row in self.rows(session)]
 
-    def drop_all(self, session: Session) -> None:
-        """A session is gone, and its profiles end."""
-        for key in [key for key in self._asked if key[0] == session.id]:
-            row = self._asked.pop(key)
-            self._drop(row.id, row.version)
+    def drop_all(self, session: Session, *, moved: bool = False) -> None:
+        """A session is gone, and its profiles end, or go on at another broker."""
+        for row in self.rows(session):
+            del self._asked[row.session, row.name]
+            self._drop(row.id, row.version, moved=moved)
 
-    def restore(self, rows: dict[int, ProfileRow]) -> dict[SubId, Filter]:
+    def check_moved(self, owner: str, profiles: Sequence[MovedProfile]) -> None:
+        """Raise what `REFUSALS` lists if a session with these profiles may not come here."""
+        if len(profiles) > self._limits.profiles:
+            raise RefusalError("limit", f"a session has at most {self._limits.profiles:,} profiles here")
+        for each in profiles:
+            region = self._parse(each.region)
+            check_region(region)
+            self._access.of(owner).check_profile(region)
+
+    def install(self, session: Session, profiles: Sequence[MovedProfile], version: int) -> list[StateChange]:
+        """Profiles of a session that comes from another broker: their rows. `show_all` must follow."""
+        rows: list[StateChange] = []
+        for each in profiles:
+            number = int(self._journal.new_consumer())
+            told = each.version, each.expires, each.token, each.payload
+            row = self._asked[session.id, each.name] = ProfileRow(number, session.id, each.name, each.region, *told)
+            rows.append(Put(row))
+        if version > self._version:
+            self._version = version
+            rows.append(SetMeta(_HIGHEST, str(version).encode()))
+        return rows
+
+    def show_all(self, session: Session) -> None:
+        """What `install` has returned is stored: everybody who wants the profiles gets them."""
+        for row in self.rows(session):
+            self._show(session, row)
+
+    def restore(self, kept: State) -> dict[SubId, Filter]:
         """Take back what the log has; returns the items for the table."""
         found: dict[SubId, Filter] = {}
-        for row in rows.values():
+        self._version = int(kept.meta.get(_HIGHEST, b"0"))
+        for row in kept.profiles.values():
             session = self._sessions.by_id.get(row.session)
             self._journal.next_consumer = SeatId(max(self._journal.next_consumer, row.id + 1))
             if session is None:
@@ -213,12 +247,12 @@ class HomeProfiles:
         self._counts["profiles published"] += 1
         self._notices.published(None if before is None else before.profile, home.profile)
 
-    def _drop(self, number: int, version: int) -> None:
+    def _drop(self, number: int, version: int, *, moved: bool = False) -> None:
         home = self._stored.get(number)
         if home is not None and home.row.version <= version:
             del self._stored[number]
             self._links.tell(self._table.change({}, (home.item,)), PROFILE_TABLE)
-            self._notices.published(home.profile, None)
+            self._notices.published(home.profile, None, moved=moved)
 
     # -- time -----------------------------------------------------------------------------------------
 

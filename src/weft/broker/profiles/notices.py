@@ -13,7 +13,7 @@ so that it is neither lost nor repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -24,23 +24,33 @@ import msgspec
 from msgspec import structs
 
 from weft.algebra.profile import Meeting, Profile
+from weft.algebra.relate import overlaps
 from weft.broker.completion import Announcement
 from weft.broker.effects import Now
 from weft.broker.event_copies import CopiedEvent, write_copies
 from weft.broker.ingest import Ingest
 from weft.broker.links.links import Links
 from weft.broker.parts import BrokerParts
-from weft.broker.profiles.profile_item import ATTRIBUTE, LivingProfile, ProfileIdentity, identity_hash, read_profile
+from weft.broker.profiles.profile_item import (
+    ATTRIBUTE,
+    LivingProfile,
+    ProfileIdentity,
+    filter_hash,
+    identity_hash,
+    read_profile,
+)
 from weft.broker.sessions import ClientSubscription, Session
 from weft.index.base import SubId
 from weft.language.ast import Filter
+from weft.language.meaning import matches
 from weft.log.base import NEVER, Put, Remove, SeatId, ShownRow, State, StateChange
+from weft.model.event import Event
 from weft.profiles.directory import Directory
 from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import Head, SubNumber
 from weft.routing.table import ClientId, Item, Link
 
-_TOGETHER = 256  # notices that are written in one turn
+_TOGETHER = 256  # pairs that are compared in one turn
 _RETRY = 1_000_000  # microseconds after which notices are written again when the log was full
 QUERIES = ClientId("queries")
 _SOON = 1_000  # microseconds between two looks at a clock that was set back, and runs slowly
@@ -58,9 +68,24 @@ class ProfileQuery:
     sub: ClientSubscription
     item: SubId  # by which the table knows it
     text: str
+    filter: int  # a hash of the text
     complete: bool = False  # every living profile that it meets has arrived
     shown: dict[ProfileIdentity, ShownRow] = field(default_factory=dict)
     withheld: set[ProfileIdentity] = field(default_factory=set)  # whose end is shown when the query is complete
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is shown: its session comes or goes."""
+        return self.session.arrival is not None or self.session.cutting is not None
+
+
+class QueryFacts(NamedTuple):
+    """What a broker knows of a subscription that is shown profiles."""
+
+    shown: int
+    living: int  # profiles that the broker knows
+    near: int  # some of them that overlap the filter
+    complete: bool
 
 
 class EndProof(Enum):
@@ -68,7 +93,6 @@ class EndProof(Enum):
 
     OPEN = "it may be missing for a moment only"
     CERTAIN = "its publisher is here, and has withdrawn it"
-    LEFT = "it lives, and the subscription has another filter"
 
 
 class NoticesWritten(NamedTuple):
@@ -105,15 +129,20 @@ class ProfileNotices:
 
     # -- profiles -------------------------------------------------------------------------------------
 
-    def published(self, gone: LivingProfile | None, came: LivingProfile | None) -> None:
-        """A client of this broker has published, replaced or withdrawn a profile, and that is stored."""
-        self._change(HERE, () if gone is None else (gone,), () if came is None else (came,))
+    def published(self, gone: LivingProfile | None, came: LivingProfile | None, *, moved: bool = False) -> None:
+        """A client of this broker has published, replaced or withdrawn a profile, and that is stored.
+
+        One that has `moved` goes on at another broker.
+        """
+        self._change(HERE, () if gone is None else (gone,), () if came is None else (came,), certain=not moved)
 
     def _heard(self, link: Link, gone: Iterable[Item], came: Iterable[Item]) -> None:
         """A neighbour has withdrawn and sent profiles."""
         self._change(link, map(read_profile, gone), map(read_profile, came))
 
-    def _change(self, source: Link, gone: Iterable[LivingProfile], came: Iterable[LivingProfile]) -> None:
+    def _change(
+        self, source: Link, gone: Iterable[LivingProfile], came: Iterable[LivingProfile], *, certain: bool = False
+    ) -> None:
         changed: dict[ProfileIdentity, None] = {}
         for profile in came:
             versions = self._known.setdefault(profile.identity, {})
@@ -131,7 +160,7 @@ class ProfileNotices:
                         self.due.setdefault(seat, {})[profile.identity] = EndProof.CERTAIN
             changed[profile.identity] = None
         for identity in changed:
-            self._renew(identity, certain=source is HERE)
+            self._renew(identity, certain=certain)
 
     def _renew(self, identity: ProfileIdentity, certain: bool = False) -> None:
         """Find the version of a profile that counts, and whom that concerns."""
@@ -184,7 +213,7 @@ class ProfileNotices:
 
     def _query(self, session: Session, sub: ClientSubscription, before: ProfileQuery | None) -> ProfileQuery:
         self._items += 1
-        query = ProfileQuery(session, sub, SubId(self._items), sub.text)
+        query = ProfileQuery(session, sub, SubId(self._items), sub.text, filter_hash(sub.text))
         if before is not None:
             query.shown, query.withheld = before.shown, before.withheld
         return query
@@ -193,17 +222,32 @@ class ProfileNotices:
         seat = query.sub.consumer_id
         assert seat is not None
         self._directory.add_query(seat, wanted, Meeting(query.sub.profiles))
-        met = self._directory.profiles_of(seat)
-        for identity in sorted({*met, *query.shown}):
-            left = identity not in met and identity in self._current
-            self.due.setdefault(seat, {})[identity] = EndProof.LEFT if left else EndProof.OPEN
+        self._compare(query)
+
+    def _compare(self, query: ProfileQuery) -> None:
+        """Compare everything that a query meets, or was shown."""
+        seat = query.sub.consumer_id
+        assert seat is not None
+        for identity in sorted({*self._directory.profiles_of(seat), *query.shown}):
+            self.due.setdefault(seat, {}).setdefault(identity, EndProof.OPEN)
 
     def ended(self, sub: ClientSubscription) -> None:
         """A subscription is gone, and that is stored."""
         query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
         if query is None or query.sub is not sub:
             return
-        seat = sub.consumer_id
+        self._remove(query)
+        rows = query.shown.values()
+        self._journal.write.changes += [Remove(ShownRow, (row.seat, row.profile)) for row in rows]
+
+    def leave(self, sub: ClientSubscription) -> None:
+        """A subscription goes on at another broker; what it was shown is still stored."""
+        query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+        if query is not None and query.sub is sub:
+            self._remove(query)
+
+    def _remove(self, query: ProfileQuery) -> None:
+        seat = query.sub.consumer_id
         assert seat is not None
         del self.queries[seat]
         self.due.pop(seat, None)
@@ -211,7 +255,38 @@ class ProfileNotices:
             seats.discard(seat)
         self._directory.discard_query(seat)
         self._links.tell(self._table.advertise(QUERIES, {}, (query.item,)), PROFILE_TABLE)
-        self._journal.write.changes += [Remove(ShownRow, (seat, row.profile)) for row in query.shown.values()]
+
+    def come(self, session: Session) -> None:
+        """A session has come from another broker: its queries are in the table, and are shown nothing yet."""
+        for number, sub in sorted(session.subs.items()):
+            if sub.profiles:
+                self._links.use_profiles()
+                self._put(session, sub)
+                announcement = self._completion.announce(session, "subscribe", number)
+                self._completion.query(announcement)
+                self._completion.accepted(announcement)
+
+    def compare(self, session: Session) -> None:
+        """A session is at home, or stays: compare what it was shown with what there is."""
+        for sub in session.subs.values():
+            query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+            if query is not None and query.sub is sub:
+                self._compare(query)
+
+    def shown_of(self, session: Session) -> list[tuple[SubNumber, ShownRow]]:
+        """What the subscriptions of a session have been shown, in order."""
+        found: list[tuple[SubNumber, ShownRow]] = []
+        for number, sub in sorted(session.subs.items()):
+            query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+            if query is not None:
+                found += [(number, query.shown[each]) for each in sorted(query.shown)]
+        return found
+
+    def inherit(self, row: ShownRow) -> None:
+        """A subscription was shown a profile by the broker that had it before."""
+        query = self.queries[row.seat]
+        query.shown[row.source, row.name] = row
+        self._remember(query, (row.source, row.name))
 
     def _queried(self, announcement: Announcement) -> None:
         """A query is complete, if it is still the same."""
@@ -229,8 +304,11 @@ class ProfileNotices:
 
     # -- restart --------------------------------------------------------------------------------------
 
-    def restore(self, kept: State) -> dict[SubId, Filter]:
-        """Take back the queries of sessions, and what they were shown; returns the queries for the table."""
+    def restore(self, kept: State, left: Container[int]) -> dict[SubId, Filter]:
+        """Take back the queries of sessions, and what they were shown; returns the queries for the table.
+
+        What subscriptions were shown that have `left` is for another broker.
+        """
         found: dict[SubId, Filter] = {}
         for session in self._sessions.by_id.values():
             for sub in session.subs.values():
@@ -239,6 +317,8 @@ class ProfileNotices:
                     found[query.item] = self._parse(sub.text)
         for row in kept.shown.values():
             known = self.queries.get(row.seat)
+            if known is None and row.seat in left:
+                continue
             if known is None:
                 self.left_over.append(Remove(ShownRow, (row.seat, row.profile)))
             else:
@@ -286,22 +366,24 @@ class ProfileNotices:
         self._ingest.match(now)
         written = NoticesWritten([], [])
         copies: list[CopiedEvent] = []
+        pairs = _TOGETHER
         for seat in [*self.due]:
             query, due = self.queries.get(seat), self.due[seat]
+            if query is None or query.held:
+                del self.due[seat]  # everything is compared when the session is at home
+                continue
             met = self._directory.profiles_of(seat)
-            for identity in [*islice(due, _TOGETHER - len(copies))]:
-                proof = due.pop(identity)
-                if query is not None:
-                    copies += self._notices(query, identity, identity in met, proof, written)
+            for identity in [*islice(due, pairs)]:
+                pairs -= 1
+                copies += self._notices(query, identity, identity in met, due.pop(identity), written)
             if not due:
                 del self.due[seat]
-            if len(copies) >= _TOGETHER:
+            if not pairs:
                 break
         if copies:
             write_copies(self._journal, copies)
+        if written.changes:
             self._journal.write.notices.append(written)
-        else:  # what is remembered, or forgotten: nobody waits for it
-            self._journal.write.changes += written.changes
 
     def _notices(
         self, query: ProfileQuery, identity: ProfileIdentity, meets: bool, proof: EndProof, written: NoticesWritten
@@ -309,9 +391,10 @@ class ProfileNotices:
         """What a subscription has to be shown of one profile now.
 
         1. A profile that it meets, and has not been shown in this version or a higher one, appears or changes.
-        2. One that it was shown and does not meet any more, ends: if it has expired, or its publisher is here, or the
-           query is complete. Otherwise that is withheld.
+        2. One that it was shown and does not meet any more, ends: if it has expired, or its publisher is here, or this
+           version or a higher one is known, or the query is complete. Otherwise that is withheld.
         3. A version that has ended is remembered until no version of the profile is known any more.
+        4. A filter that was replaced since the subscription met a profile is the reason why it ends.
         """
         shown, current = query.shown.get(identity), self._current[identity] if meets else None
         query.withheld.discard(identity)
@@ -319,20 +402,26 @@ class ProfileNotices:
         if current is not None and (shown is None or shown.version < current.version):
             seat = query.sub.consumer_id
             assert seat is not None
-            row = ShownRow(seat, identity_hash(identity), *identity, current.version, current.expires)
+            row = ShownRow(seat, identity_hash(identity), *identity, current.version, current.expires, query.filter)
             change = "appeared" if shown is None or ended else "changed"
             return [self._notice(query, identity, (change, "", proof), row, current, shown, written)]
-        if shown is None or (current is not None and shown.version == current.version and not ended):
+        if shown is None:
+            return []
+        if current is not None and shown.version == current.version and not ended:
+            if shown.filter != query.filter:
+                self._keep(query, identity, structs.replace(shown, filter=query.filter), proof, written)
             return []
         if ended:
             if identity not in self._known:
                 self._keep(query, identity, None, proof, written)
             return []
         expired = shown.expires <= self._journal.at
-        if not expired and proof is EndProof.OPEN and not query.complete:
+        latest = self._current.get(identity)
+        known = proof is EndProof.CERTAIN or (latest is not None and latest.version >= shown.version)
+        if not (expired or known or query.complete):
             query.withheld.add(identity)
             return []
-        left = not expired and (proof is EndProof.LEFT or identity in self._current)
+        left = not expired and shown.filter not in (query.filter, 0)
         reason = "expired" if expired else "left" if left else "withdrawn"
         kept = structs.replace(shown, expires=_ENDED) if identity in self._known and not left else None
         return [self._notice(query, identity, ("ended", reason, proof), kept, None, shown, written)]
@@ -404,10 +493,10 @@ class ProfileNotices:
                 query.shown.pop(identity, None)
             else:
                 query.shown[identity] = before
-            self._remember(query, identity)
             seat = query.sub.consumer_id
             assert seat is not None
             if seat in self.queries:
+                self._remember(query, identity)
                 self.due.setdefault(seat, {})[identity] = proof
 
     # -- contents -------------------------------------------------------------------------------------
@@ -434,11 +523,29 @@ class ProfileNotices:
         """To how many subscriptions of this broker a profile is shown."""
         return len(self._directory.queries_of(identity))
 
+    def facts(self, sub: ClientSubscription, most: int) -> QueryFacts | None:
+        """What is known of a subscription that is shown profiles; at most so many profiles are looked at."""
+        query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+        if query is None or query.sub is not sub:
+            return None
+        shown = sum(1 for row in query.shown.values() if row.expires != _ENDED)
+        wanted, some = self._parse(query.text), islice(self._current.values(), most)
+        near = sum(1 for each in some if overlaps(each.region, wanted, self._schema))
+        return QueryFacts(shown, len(self._current), near, query.complete)
+
+    def including(self, attributes: dict[str, object], most: int) -> list[str]:
+        """The living profiles whose region has an event, as far as they are among the first `most`."""
+        event = Event(attributes)  # type: ignore[arg-type]
+        some = islice(self._current.values(), most)
+        return sorted(f"{each.source}/{each.name}" for each in some if matches(each.region, event))
+
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         self._directory.check()
         for seat, query in self.queries.items():
             assert query.sub.consumer_id == seat
+            if query.held:
+                continue
             wanted = {each: self._current[each].version for each in self._directory.profiles_of(seat)}
             due = self.due.get(seat, {})
             shown = {each: row.version for each, row in query.shown.items() if row.expires != _ENDED}

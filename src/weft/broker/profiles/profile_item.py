@@ -63,8 +63,16 @@ def identity_hash(identity: ProfileIdentity) -> int:
     >>> identity_hash(("station", "7")) == identity_hash(("station", "7")) != identity_hash(("station7", ""))
     True
     """
-    digest = blake2b(_write.encode(identity), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
+    return _hash(_write.encode(identity))
+
+
+def filter_hash(text: str) -> int:
+    """63 bits by which a log knows the filter of a subscription; they are the same at every broker."""
+    return _hash(text.encode())
+
+
+def _hash(content: bytes) -> int:
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little") >> 1
 
 
 def profile_item(profile: LivingProfile, predicates: Predicates = NO_PREDICATES) -> Filter:

@@ -6,7 +6,7 @@ belongs to it, and everything with the right `status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -84,8 +84,9 @@ _MOST_TRACED = 1 << 14  # characters of a filter
 class LocalOrder:
     """The covering order of the local subscriptions at some time; its nodes have numbers of no other order."""
 
-    def __init__(self, forest: Forest[Region], serial: int) -> None:
+    def __init__(self, forest: Forest[Region], serial: int, rates: Sequence[float]) -> None:
         self.forest = forest
+        self._rates = rates  # of subscriptions, by the numbers of interfaces
         self._first = serial << 32
         self._nodes: list[Node[Region]] = []
         self._numbers: dict[Node[Region], int] = {}
@@ -98,6 +99,10 @@ class LocalOrder:
             self._nodes.append(node)
         return known
 
+    def rate(self, node: Node[Region]) -> float:
+        """The events per second that a filter matches, by its subscription that has matched most."""
+        return max(self._rates[number] for number in node.interfaces if isinstance(number, int))
+
     def get(self, number: int) -> Node[Region] | None:
         """The node of a number that was given out."""
         place = number - self._first
@@ -108,7 +113,7 @@ class Contents:
     """Reads the parts of a broker, and changes nothing."""
 
     def __init__(self, parts: BrokerParts, links: Links, profiles: ProfileNotices) -> None:
-        self._profiles = profiles
+        self.profiles = profiles
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._journal, self._parse = parts.access, parts.journal, parts.parse
         self._links, self._decoder, self._completion = links, parts.decoder, parts.completion
@@ -155,12 +160,12 @@ class Contents:
 
     def living_profiles(self, principal: str, question: AskProfiles, progress: ListProgress) -> Iterator[ListStep]:
         """The profiles that were known when the list began, by source and id."""
-        known = sorted(self._profiles.living)
+        known = sorted(self.profiles.living)
         progress.total, seen_all = len(known), self.sees_all(principal)
         yield ListStep(len(known) // _COPIED)
         for identity in known:
             progress.seen += 1
-            profile, session = self._profiles.living.get(identity), self._sessions.by_name.get(identity[0])
+            profile, session = self.profiles.living.get(identity), self._sessions.by_name.get(identity[0])
             mine = session is not None and session.owner == principal
             if profile is None or question.session not in ("", identity[0]) or not (seen_all or mine):
                 yield ListStep(_PASSED)
@@ -171,14 +176,14 @@ class Contents:
                 profile.expires,
                 str(profile.region),
                 len(profile.payload),
-                self._profiles.is_here(identity),
-                self._profiles.shown_to(identity),
+                self.profiles.is_here(identity),
+                self.profiles.shown_to(identity),
             )
             yield ListStep(_ROW, facts)
 
     def subscriptions(self, principal: str, question: AskSubscriptions, progress: ListProgress) -> Iterator[ListStep]:
         """The subscriptions of the sessions that were there when the list began, then the shared ones."""
-        seen_all = self.sees_all(principal)
+        seen_all, rated = self.sees_all(principal), question.rated is True
         if question.session:
             known = self._sessions.by_name.get(question.session)
             everyone = [] if known is None else [known]
@@ -197,19 +202,24 @@ class Contents:
                 if sub.queue.share or question.text not in sub.text or session.subs.get(sub.number) is not sub:
                     yield ListStep(_PASSED)
                 elif question.session and self._completion.is_waiting:
-                    facts, awaited = self.subscription(session, sub), self._completion.awaited(session, sub.number)
+                    facts, awaited = (
+                        self.subscription(session, sub, rated=rated),
+                        self._completion.awaited(session, sub.number),
+                    )
                     yield ListStep(_AWAITED, msgspec.structs.replace(facts, waiting_for=awaited))
                 else:
-                    yield ListStep(_ROW, self.subscription(session, sub))
+                    yield ListStep(_ROW, self.subscription(session, sub, rated=rated))
         if question.session:
             return
         for queue, member in [*self._queues.shared_members.items()]:
             if (seen_all or queue.owner == principal) and question.text in member.text:
-                yield ListStep(_ROW, self.subscription(None, member))
+                yield ListStep(_ROW, self.subscription(None, member, rated=rated))
             else:
                 yield ListStep(_PASSED)
 
-    def subscription(self, session: Session | None, sub: ClientSubscription) -> SubscriptionFacts:
+    def subscription(
+        self, session: Session | None, sub: ClientSubscription, *, rated: bool = False
+    ) -> SubscriptionFacts:
         """A subscription; without a session, the one member of a shared queue."""
         queue = sub.queue
         matched, at = self._matcher.matched(sub.slot)
@@ -229,6 +239,7 @@ class Contents:
             behind,
             matched,
             at,
+            self._matcher.rate(sub.slot, self._journal.at) if rated else msgspec.UNSET,
         )
 
     def found(self, principal: str, name: str) -> Session:
@@ -400,8 +411,8 @@ class Contents:
 
     def _would_send(self, peer: Link, wanted: Filter) -> WouldSend:
         table, neighbour = self._matcher.table, self._links.neighbours[peer]
-        if neighbour.role is Role.SLAVE:
-            return WouldSend(peer, False, "a slave is told nothing, because it sends every event")
+        if neighbour.role is Role.CHILD:
+            return WouldSend(peer, False, "nothing is sent to a child, because it sends every event")
         if table.exactness is Exactness.FLOOD:
             return WouldSend(peer, False, "events are flooded, so that nothing needs to be told")
         if is_empty(wanted, table.schema):
@@ -433,21 +444,23 @@ class Contents:
     def _new_order(self, principal: str, progress: ListProgress) -> Iterator[ListStep]:
         schema = self._matcher.table.schema
         forest: Forest[Region] = Forest(FilterRelation(schema))
-        texts: list[str] = []
+        subs: list[ClientSubscription] = []
         for each in self._visible(principal):
             if isinstance(each, int):
                 yield ListStep(each)
             else:
-                texts.append(each[1].text)
-        progress.total = len(texts)
-        for number, text in enumerate(texts):
+                subs.append(each[1])
+        progress.total = len(subs)
+        rates: list[float] = []
+        for number, sub in enumerate(subs):
             progress.seen += 1
-            wanted = self._parse(text)
+            rates.append(self._matcher.rate(sub.slot, self._journal.at))
+            wanted = self._parse(sub.text)
             if not is_empty(wanted, schema):
                 forest.add(wanted, number)
             yield ListStep(_PLACED)
         self._orders += 1
-        order = self._kept_orders[self._orders] = LocalOrder(forest, self._orders)
+        order = self._kept_orders[self._orders] = LocalOrder(forest, self._orders, rates)
         if len(self._kept_orders) > _MOST_ORDERS:
             del self._kept_orders[next(iter(self._kept_orders))]
         yield from self._level(order, forest.roots, ListProgress())
@@ -459,7 +472,8 @@ class Contents:
         for node in level:
             progress.seen += 1
             text, below = shortened(str(node.thing), MOST_TEXT), len(node.children)
-            yield ListStep(_ROW, OrderNode(order.number(node), text, len(node.interfaces), below, node.size))
+            holders, rate = len(node.interfaces), order.rate(node)
+            yield ListStep(_ROW, OrderNode(order.number(node), text, holders, below, node.size, rate))
 
     # -- the broker ---------------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class LabelSpace:
     parts: int = PARTS
     codes: tuple[LabelCode, ...] = field(init=False, compare=False, repr=False)
     width: int = field(init=False, compare=False, repr=False)  # bits below the application's number
+    limits: tuple[int, ...] = field(init=False, compare=False, repr=False)  # the last cell in each dimension
 
     model: ClassVar[str] = "dls"
     fields: ClassVar[tuple[str, ...]] = ("label",)
@@ -78,6 +79,8 @@ class LabelSpace:
             if not is_integer(number) or not 1 <= number <= limit:
                 raise LabelError(f"the {what} is {shown(number)}; give an integer from 1 to {limit}")
         object.__setattr__(self, "codes", tuple(LabelCode(grid.shape, self.parts) for grid in self.grids))
+        limits = tuple(size - 1 for grid in self.grids for size in grid.shape)
+        object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "width", max(_WIDTH, *(code.size for code in self.codes)))
         if self.width + (len(self.grids) - 1).bit_length() > MOST_BITS:
             raise LabelError(

@@ -246,6 +246,11 @@ class DlsTable(RetunedTable):
         """The cells of events, which determine their labels at any level."""
         return Places(self.fingerprint, cells_of(events, self.space))
 
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """The last cell of each attribute; none during a re-tuning, when labels of two spaces are looked up."""
+        return () if self.retuning else self.space.limits
+
     # -- contents -----------------------------------------------------------------------------------
 
     def filter_told(self, link: Link) -> tuple[int, CountingFilter] | None:

@@ -95,6 +95,15 @@ class CurveSpaces(tuple[ContentSpace, ...]):
             and 0 <= item.start <= item.end <= self[item.group].curve.last
         )
 
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """The last point of each curve."""
+        return tuple(space.curve.last for space in self)
+
+    def point(self, event: AnyEvent) -> list[int]:
+        """The points of one event as it is."""
+        return [space.index(event) for space in self]
+
     def points(self, events: Sequence[AnyEvent], schema: Schema | None = None) -> Ints:
         """The points of events as they conform to a schema: one row per event, one column per curve."""
         return np.stack([space.indexes(events, schema) for space in self], axis=1)

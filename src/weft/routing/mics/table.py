@@ -57,6 +57,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         if not 0 <= gap <= LAST:
             raise LocalProtocolError(f"the gap is {gap}; give a number of cells from 0 to {LAST}")
         self.spaces = CurveSpaces(spaces)
+        self._limits = self.spaces.limits
         self.gap = gap
         self.incoming: dict[Link, RangesHeard] = {}
 
@@ -160,6 +161,11 @@ class MicsTable(CellTable[CurveRange, Ranges]):
     def place(self, events: Sequence[AnyEvent]) -> Places:
         """The points of events on the curves."""
         return Places(self.fingerprint, self.spaces.points(events))
+
+    @property
+    def place_limits(self) -> tuple[int, ...]:
+        """The last point of each curve."""
+        return self._limits
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

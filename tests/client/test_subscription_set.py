@@ -159,6 +159,31 @@ def test_a_filter_that_is_revoked_ends_the_subscription_with_its_name(name):
         client.publish({"n": 2})  # the client goes on
 
 
+@pytest.mark.parametrize("name", ["", "numbers"])
+def test_a_filter_that_was_left_out_comes_back_at_once(name):
+    async def body():
+        async with broker() as local, local.connect() as client, local.connect() as publisher:
+            if name:  # an earlier client had two more
+                async with client.subscribe_many({**BOTH, "third": "n = 3"}, name=name):
+                    pass
+            async with client.subscribe_many({"low": "n < 10"}, name=name) as found:
+                for n in range(20):
+                    await publisher.publish({"n": 2})
+                    changes = [
+                        found.replace({"even": "n IN (2, 4)"}),
+                        found.replace({"third": "n = 3", "low": "n < 10"}),
+                    ]
+                    await asyncio.gather(*changes, found.replace({"low": "n < 10"}))
+                    event = await found.receive(PATIENCE)
+                    await event.ack()
+                    assert event.offset == n + 1
+                await found.complete()
+                await publisher.publish({"n": 3})
+                assert (await found.receive(PATIENCE)).matched == ("low",)
+
+    asyncio.run(body())
+
+
 def test_very_many_filters_are_one_subscription():
     many = 3_000
 

@@ -505,16 +505,18 @@ class ClientSession:
             state.asks.append(ask)
             self._speaking[number] = state
 
-    def end_others(self, first: SubNumber, queue: QueueNumber, options: SubscriptionOptions) -> None:
-        """End what an earlier client of this name has subscribed to, and this one has not.
+    def end_others(self, first: SubNumber, queue: QueueNumber, options: SubscriptionOptions) -> list[SubNumber]:
+        """End what an earlier client of this name has subscribed to, and this one has not. Returns the numbers.
 
         Such subscriptions have the number of their queue, or numbers from `first` on.
         """
-        for number in map(SubNumber, sorted(self._there)):
-            if (number >= first or number == SubNumber(queue)) and number not in self.subscriptions:
-                state = SubscriptionState(number, options, window=1, token=self.token, queue=queue)
-                state.end_there()
-                self._add(state)
+        others = [SubNumber(each) for each in sorted(self._there) if each >= first or each == SubNumber(queue)]
+        others = [number for number in others if number not in self.subscriptions]
+        for number in others:
+            state = SubscriptionState(number, options, window=1, token=self.token, queue=queue)
+            state.end_there()
+            self._add(state)
+        return others
 
     def request(
         self, message_of: Callable[[int], QueryMessage], waiter: object, number: SubNumber = _NO_SUBSCRIPTION

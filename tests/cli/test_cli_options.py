@@ -1,6 +1,7 @@
 """The options of all commands: one name has one meaning; former names and orders of arguments still work."""
 
 import json
+import logging
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -128,6 +129,7 @@ def test_a_former_option_works_and_says_what_to_write(tmp_path):
     assert "is now --limit" in found.stderr
     quiet = CliRunner().invoke(app, ["order", "show", str(rules), "--first", "1", "-q"])
     assert quiet.stdout == found.stdout
+    assert "--limit" not in quiet.stderr
 
 
 RULES = {
@@ -164,6 +166,15 @@ def test_match_takes_the_other_order_with_a_note(tmp_path):
     assert "the order of arguments is EVENTS RULES" in found.stderr
 
 
+@pytest.fixture
+def _logging_as_before():
+    logger, level, disabled = logging.getLogger("weft"), logging.getLogger("weft").level, logging.root.manager.disable
+    yield
+    logger.setLevel(level)
+    logging.disable(disabled)
+
+
+@pytest.mark.usefixtures("_logging_as_before")
 def test_verbose_shows_where_a_failure_comes_from(tmp_path):
     missing = str(tmp_path / "none.csv")
     found = CliRunner().invoke(app, ["filter", "lint", missing, "-v"])

@@ -66,7 +66,7 @@ UNSAFE = {  # protocols of the thesis that lose events (5.3 to 5.5), each with s
     "subscriptions on the device": (13,),
     "direct fetch after complete": (1,),
     "delayed unadvertisement": (2, 3),
-    "tear down and set up": (3,),
+    "tear down and set up": (3, 8),
 }
 PUBLISHERS = {"delayed unadvertisement", "tear down and set up"}  # only with advertisements
 

@@ -394,7 +394,7 @@ class Core:
         for session in restored:
             if session.connection is None:
                 self._clients.expire_restored(session, now)
-        if self._moves.unscheduled:
+        if self._moves.is_restored:
             self._moves.begin(now)
         self._timers.run(now)
         if self._unchecked:

@@ -949,6 +949,7 @@ class ClientSession:
         moved_from = before.log_id if moved and before is not None else ""
         was_target = self._arrived(moved or self._redirects > 0)
         self.welcome, self._tries = message, 0
+        is_known = same and message.resumed and message.pub_epoch == self.publisher.epoch  # it never began anew
         stored = self.publisher.welcomed(message.pub_epoch, message.pub_seq, kept=same)
         self._effects.append(Ready(message, same, moved_from))
         if stored:
@@ -977,7 +978,7 @@ class ClientSession:
         self._speaking = dict(self.subscriptions)
         self._unsent_requests = sorted(self._requests)
         for advert in self.adverts.values():
-            advert.begin(kept=same and message.resumed)
+            advert.begin(kept=is_known)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
         if was_target:
             self._effects.append(MoveEnded(None))

@@ -29,7 +29,7 @@ def command_pages() -> str:
         if isinstance(command, click.Group) or hasattr(command, "commands"):
             for name in sorted(command.commands):
                 if not command.commands[name].hidden:
-                    write(command.commands[name], f"{path} {name}")
+                    write(command.get_command(click.Context(command), name), f"{path} {name}")
             return
         lines.extend([f"## {path}", "", _described(command.help or ""), ""])
         context = click.Context(command, info_name=path)
@@ -47,15 +47,19 @@ def _described(text: str) -> str:
     made: list[str] = []
     for paragraph in text.split("\n\n"):
         if paragraph.lstrip().startswith("\b"):
-            made.append("```console\n" + paragraph.lstrip().lstrip("\b\n").rstrip() + "\n```")
+            lines = paragraph.lstrip().lstrip("\b\n").rstrip().splitlines()
+            if lines[0] == "Example:":  # the lines below are what a reader copies
+                made.append("```console\n" + "\n".join(line.strip() for line in lines[1:]) + "\n```")
+            else:
+                made.append("```text\n" + "\n".join(lines) + "\n```")
         else:
             made.append(" ".join(paragraph.split()))
     return "\n\n".join(made).replace("<", "\\<")
 
 
 def _row(parameter: Any, context: Any) -> str:
-    if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
-        return ""
+    if getattr(parameter, "hidden", False) or {"--help", "--quiet", "--verbose"} & {*parameter.opts}:
+        return ""  # what every command has is said at the top of the page
     record = parameter.get_help_record(context)
     if record is None:
         names = parameter.make_metavar(context)

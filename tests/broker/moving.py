@@ -12,6 +12,7 @@ from weft.broker.moves import arrivals, departures
 from weft.log.base import SessionId
 from weft.protocol.messages import (
     MOVES,
+    NEWEST,
     Ack,
     Deliver,
     Hello,
@@ -64,7 +65,7 @@ class Mover:
         """Say hello to a broker, on a new connection."""
         self.epoch = next_epoch(self.epoch)
         connection = f"{self.name}-{next(self.numbers)}"
-        versions = (MOVES, MOVES) if self.id and whence else (2, MOVES)
+        versions = (MOVES if self.id and whence else 2, NEWEST)
         numbers = {"epoch": self.epoch, "pub_epoch": 1 if self.welcome is None else self.welcome.pub_epoch}
         messages: list[Any] = [Hello(versions=versions, session=self.name, **numbers, **fields)]
         if self.id and whence:

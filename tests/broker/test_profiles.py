@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.profile_network import SECOND, ProfileNetwork
@@ -9,23 +10,29 @@ from weft.broker.profiles.profile_item import LivingProfile, check_region, profi
 from weft.errors import FilterError, RemoteProtocolError
 from weft.language.text import parse
 from weft.protocol.codec import encode
+from weft.protocol.explanation import explanation_of
 from weft.protocol.link_messages import LinkEvents, LinkFeatures, LinkNumbered, LinkProgress
 from weft.protocol.messages import (
     Accepted,
+    Answer,
     Complete,
     Deliver,
+    Explain,
+    Explained,
     Failed,
     Goodbye,
     Hello,
     ProfilePublished,
     Publish,
     PublishProfile,
+    Question,
     Replace,
     Subscribe,
     SubscribeProfiles,
     Unsubscribe,
     WithdrawProfile,
 )
+from weft.protocol.questions import AskWhy, WhyReport, encode_body, read_answer
 from weft.routing.table import About, Link
 
 QUERIES = {1: (0, 10), 2: (12, 20), 3: (2, 10), 4: (15, 22), 5: (12, 14)}  # Figure 6.4
@@ -434,3 +441,48 @@ def test_a_version_never_goes_back_even_if_an_older_one_is_dropped_last():
         ("ended", 2),
     ]
     assert not network["west"].log.restore().shown
+
+
+# -- questions ------------------------------------------------------------------------------------------
+
+
+def explained(pair: ProfileNetwork, **attributes: object) -> list[str]:
+    pair["west"].say("station", Explain(1, msgspec.Raw(msgspec.msgpack.encode(attributes))))
+    pair.wait(SECOND)
+    (found,) = [each for each in pair["west"].messages("station") if isinstance(each, Explained)]
+    return [line.strip() for line in explanation_of(found.body).lines()]
+
+
+def test_explain_names_the_profiles_that_an_event_lies_in_and_who_is_shown_profiles(pair):
+    pair.do("west", "station", publish("7", region(1, 5)), publish("8", region(5, 9)))
+    pair.do("east", "driver", query(1, "x >= 0", "overlap"))
+    lines = explained(pair, x=2)
+    assert lines.count("*  lies in the profiles station/7") == 2
+    assert "*  subscription 1 of driver: x >= 0 (is shown profiles by overlap, too)" in lines
+
+
+def test_explanations_without_profiles_have_the_bytes_that_they_had(pair):
+    pair.do("east", "driver", Subscribe(1, "x >= 0"))
+    explained(pair, x=2)
+    (found,) = [each for each in pair["west"].messages("station") if isinstance(each, Explained)]
+    assert b"profiles" not in bytes(found.body)
+
+
+def causes(pair: ProfileNetwork) -> dict[str, str]:
+    said = pair.do("east", "driver", Question(7, encode_body(AskWhy("driver", 1))))
+    pair.wait(10 * SECOND)
+    said = [each for each in pair["east"].messages("driver") if isinstance(each, Answer)]
+    report = read_answer(said[-1].body)
+    assert isinstance(report, WhyReport)
+    return {each.cause: each.evidence for each in report.findings}
+
+
+def test_why_says_that_no_profile_meets_a_subscription_and_what_would(pair):
+    pair.do("west", "station", publish("7", region(1, 50)))
+    pair.do("east", "driver", query(1, region(0, 9)), query(2, "x >= 0", "overlap"))
+    found = causes(pair)
+    assert found["no-profile"].startswith("1 living profiles are known here, and 1 of them overlap")
+    pair.do("east", "driver", Replace(1, region(0, 60)))
+    found = causes(pair)
+    assert "no-profile" not in found
+    assert "unmatched" not in found

@@ -184,3 +184,18 @@ def test_the_options_of_a_connection_reach_the_command():
     ((name, connection),) = seen
     assert (name, connection.brokers, str(connection.authority)) == ("x", ["weft://one", "weft://two"], "ca.pem")
     assert connection.token_file is connection.certificate is None
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    {
+        "match": "weft match [OPTIONS] EVENTS RULES",
+        "demand": "weft demand [OPTIONS] [EVENTS] RULES",
+        "sessions move": "weft sessions move [OPTIONS] [NAME]... ADDRESS",
+        "pub": "weft pub [OPTIONS] [FILE...]",
+        "filter check": "weft filter check [OPTIONS] TEXT...",
+    }.items(),
+)
+def test_a_line_of_usage_names_arguments_as_manuals_do(command, usage):
+    shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="weft").stdout
+    assert usage in " ".join(shown.split())

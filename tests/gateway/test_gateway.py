@@ -693,3 +693,32 @@ def test_questions_are_answered():
         assert answer.json()["counts"]["covers"] == 1
 
     run(test)
+
+
+def test_filters_call_the_predicates_of_the_broker_in_every_form(tmp_path):
+    (tmp_path / "kinds.toml").write_text('van = ["vehicle"]\n')
+    config = BrokerConfig(taxonomy=(tmp_path / "kinds.toml",))
+    wanted = "is_a(kind, 'vehicle')"
+
+    async def main():
+        async with broker(config=config, gateway=True) as local, http(local) as web:
+            answer = await web.put("/subscriptions/s", json={"filters": [{"not": {"not": {"sql": wanted}}}]})
+            assert answer.status_code == 201, answer.text
+            async with stream(web, f"/events?where={wanted}") as live:
+                await publish(web, event(1, kind="house"), event(2, kind="van"))
+                assert (await live.next())["data"]["n"] == 2
+            pulled = await web.post("/subscriptions/s/pull", json={"wait": 30}, headers=JSON)
+            assert [each["n"] for each in pulled.json()] == [2]
+            checked = (await web.post("/filters/check", json={"filter": wanted, "event": event(3, kind="van")})).json()
+            assert (checked["filter"], checked["matches"]) == (wanted, True)
+            both = {"a": wanted, "b": "is_a(kind, 'van')"}
+            assert (await web.post("/filters/relate", json=both)).json()["a_covers_b"] is True
+            traced = await web.post("/trace", json={"filter": wanted, "event": event(4, kind="house")})
+            assert traced.json()["matches"] is False
+            found = (await web.post("/search", json={"filter": wanted})).json()
+            assert [each["n"] for each in found["events"]] == [2]
+            refused = await web.put("/subscriptions/t", json={"filters": [{"sql": "even(n)"}]})
+            assert refused.status_code == 400
+            assert "unknown predicate 'even'" in refused.text
+
+    asyncio.run(main())

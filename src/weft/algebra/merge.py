@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.budget import Budget
@@ -17,6 +18,7 @@ from weft.algebra.measure import volume
 from weft.algebra.normalize import simplify
 from weft.algebra.relate import Region, as_form, covers
 from weft.algebra.residual import Outcomes, Subject
+from weft.algebra.to_filter import to_filter
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError, FilterTooComplexError, SchemaError
 from weft.model.schema import Schema
@@ -38,6 +40,17 @@ class Merger:
     def perfect(self) -> bool:
         """Whether it matches exactly what its parts match."""
         return self.rule in ("covering", "perfect")
+
+    def __repr__(self) -> str:
+        added = "an unknown volume" if self.added is None else f"a volume of {self.added:g}"
+        kind = self.rule if self.perfect else f"{self.rule}, adds {added}"
+        try:
+            return f"<weft.Merger, {kind}: {to_filter(self.form)}>"
+        except FilterTooComplexError:
+            return f"<weft.Merger, {kind}: a filter of {len(self.form.boxes):,} boxes>"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self).strip('<>'))}</code>"
 
 
 def merge(regions: Iterable[Region], schema: Schema | None = None) -> Merger:

@@ -189,8 +189,8 @@ class Core:
         # what clients ask for
         subscribing = ClientSubscriptions(parts, ingest, links)
         adverts = ClientAdvertisements(parts, ingest, links, subscribing)
-        explainer, history = Explainer(parts, links), HistoryReads(parts)
         notices = ProfileNotices(parts, ingest, links)
+        explainer, history = Explainer(parts, links, notices), HistoryReads(parts)
         homes = HomeProfiles(parts, links, subscribing, notices, no_profiles)
         subscribing.notices, subscribing.homes = notices, homes
         clients = ClientConnections(parts, subscribing, adverts, homes, authenticate, fingerprint(schema, predicates))

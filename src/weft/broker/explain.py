@@ -18,6 +18,7 @@ from weft.broker.limits import RefusalError
 from weft.broker.links.links import Links
 from weft.broker.links.neighbour import Neighbour
 from weft.broker.parts import BrokerParts
+from weft.broker.profiles.notices import ProfileNotices
 from weft.broker.queue import Queue
 from weft.broker.sessions import ClientQueue, Connection
 from weft.broker.transient_queue import TransientQueue
@@ -34,6 +35,8 @@ _MOST_BROKERS = 256
 _MOST_OPEN = 16  # questions of clients at a time
 _MOST_SUBSCRIPTIONS = 10  # listed of one broker
 _MOST_LINKS = 32
+_MOST_PROFILES = 1_000  # that an event is compared with
+_MOST_LISTED = 10  # of these
 _MOST_ITEMS = 2  # listed of one neighbour
 _TEXT = 200  # characters of an item or a filter
 
@@ -85,7 +88,8 @@ class _Inquiry:
 class Explainer:
     """Answers the questions of clients and of other brokers."""
 
-    def __init__(self, parts: BrokerParts, links: Links) -> None:
+    def __init__(self, parts: BrokerParts, links: Links, profiles: ProfileNotices) -> None:
+        self._profiles = profiles
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._decoder, self._out, self._timers = parts.access, parts.decoder, parts.out, parts.timers
         self._limits, self._counts = parts.limits, parts.counts
@@ -191,6 +195,7 @@ class Explainer:
         links = [self._choice(each, attributes, each.peer in routes) for each in others]
         links.sort(key=lambda each: not each.sent)
         found = self._matcher.matching(attributes)
+        inside = self._profiles.including(attributes, _MOST_PROFILES)[:_MOST_LISTED]
         return BrokerHop(
             self._reach.name,
             source or "",
@@ -198,6 +203,7 @@ class Explainer:
             tuple(self._matched(*each) for each in found[:_MOST_SUBSCRIPTIONS]),
             tuple(links[:_MOST_LINKS]),
             len(links[_MOST_LINKS:]),
+            profiles=tuple(inside) or msgspec.UNSET,
         )
 
     def _choice(self, neighbour: Neighbour, attributes: dict[str, object], wanted: bool) -> LinkChoice:
@@ -231,7 +237,8 @@ class Explainer:
         else:
             sub, name = session.subs.get(number), session.name
         text = "" if sub is None else shortened(sub.text, _TEXT)
-        return MatchedSubscription(name, number, text, queue.share, durable, connected)
+        meets = msgspec.UNSET if sub is None or not sub.profiles else sub.profiles
+        return MatchedSubscription(name, number, text, queue.share, durable, connected, meets)
 
 
 def _ordered(hops: list[BrokerHop]) -> list[BrokerHop]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,12 +10,7 @@ from weft.cli.connection import LOCAL, BrokerOptions, connected
 from weft.cli.questions import At
 from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
-if TYPE_CHECKING:
-    from weft.protocol.questions import TracePart
-
 _ANSWERS = {True: "matches", False: "does not match"}
-_SIGNS = {True: "+", False: "-", None: "?"}
-_MOST_TEXT = 200  # characters of a part
 
 
 @connected
@@ -57,6 +51,7 @@ def explain(  # noqa: PLR0913, PLR0917 - a command has its options
     """
     from weft.cli.arguments import read_event
     from weft.cli.terminal import shown
+    from weft.language.trace import trace_lines
 
     happened = read_event(event, read_schema(schema))
     with connection.client() as client:
@@ -74,16 +69,7 @@ def explain(  # noqa: PLR0913, PLR0917 - a command has its options
             say(shown(line))
         if traced is not None:
             say(f"subscription {traced.number} of {shown(traced.session)} {_ANSWERS[traced.matches]}:")
-            for line in _traced(traced.trace, 1):
+            for line in trace_lines(traced.trace, 1):
                 say(shown(line))
     if not found.is_whole:
         raise typer.Exit(1)
-
-
-def _traced(part: TracePart, depth: int) -> Iterator[str]:
-    """A line for each part of a filter, with the values that decide it."""
-    values = ", ".join(f"{name} is {'absent' if value is None else value!r}" for name, value in part.values.items())
-    text = part.filter if len(part.filter) <= _MOST_TEXT else f"{part.filter[:_MOST_TEXT]}.."
-    yield f"{'  ' * depth}{_SIGNS[part.truth]}  {text}{f'   ({values})' if values else ''}"
-    for each in part.parts:
-        yield from _traced(each, depth + 1)

@@ -87,6 +87,7 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.console.app import Console
     from weft.errors import OptionError
     from weft.gateway.process import GatewayOptions, serve_gateway
+    from weft.pipeline.predicate_settings import environment_predicates
     from weft.server.config import GatewayConfig
     from weft.server.log_lines import LogLines
     from weft.server.security.tokens import TokenPolicy
@@ -101,6 +102,7 @@ def gateway(  # noqa: PLR0913, PLR0917 - a command has its options
         tuple(brokers or ("weft://localhost",)),
         authority=authority,
         schema=schema,
+        predicates=environment_predicates(),
         tls=TlsConfig(certificate, key),
         keys=keys,
         policy=TokenPolicy(audience),

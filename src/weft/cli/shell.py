@@ -9,7 +9,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -84,14 +84,22 @@ def _join_lines(command: Any) -> None:
 
 
 def _hide_types(command: Any, ctx: Any) -> None:
-    """Show flags as `--json` and arguments by their names alone: Typer writes `--json <bool>` and `NAME <str>`."""
+    """Show flags as `--json` and arguments by their names alone, not as `--json <bool>`, `NAME <str>` and `{NAME}`."""
     for param in command.get_params(ctx):
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
         if param.param_type_name == "argument":
             param.display_type_rich = lambda **_: None
+            param.get_usage_pieces = partial(_usage, param)
     for each in getattr(command, "commands", {}).values():
         _hide_types(each, ctx)
+
+
+def _usage(argument: Any, _: Any) -> list[str]:
+    """An argument in a line of usage: an optional one in brackets, a repeated one with dots."""
+    name = argument.metavar or argument.name.upper()
+    repeated = f"{name}..." if argument.nargs != 1 and "[" not in name and not name.endswith("...") else name
+    return [repeated if argument.required or name.startswith("[") else f"[{repeated}]"]
 
 
 # -- how much is said --------------------------------------------------------------------------------

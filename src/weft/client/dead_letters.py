@@ -52,6 +52,9 @@ class DeadLetterQueue:
         self._ask = ask  # makes a request about a queue
         self._is_named = is_named  # whether a name must be given
 
+    def __repr__(self) -> str:
+        return f"<weft.DeadLetterQueue of {'this client' if self._is_named else 'one subscription'}; list() has them>"
+
     async def list(self, name: str = "", *, shared: bool = False, limit: int = 100, after: int = 0) -> _Letters:
         """The letters of a subscription after an offset, in order. Its consumers are not disturbed.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 
 from weft.client.async_subscription import Subscription
@@ -12,7 +13,10 @@ from weft.client.subscription import SubscriptionOptions
 from weft.client.subscription_handle import Label, of_filter
 from weft.errors import FilterError, OptionError
 from weft.language.any_filter import AnyFilter
+from weft.model.notebook import html_table
 from weft.model.rate import Rate
+
+_SHOWN = 20  # filters in a notebook
 
 ManyFilters = Mapping[str, AnyFilter] | Iterable[AnyFilter]
 
@@ -40,6 +44,10 @@ def labelled_texts(filters: ManyFilters, rate: str | Rate | None) -> dict[Label,
     return texts
 
 
+def _count(texts: dict[Label, str]) -> str:
+    return f"{len(texts):,} filter{'s' * (len(texts) != 1)}"
+
+
 class SubscriptionSet(Subscription):
     """Events that match any of several filters; see `Client.subscribe_many`. It is iterated with `async for`.
 
@@ -57,7 +65,7 @@ class SubscriptionSet(Subscription):
     _is_many = True
 
     def __init__(self, engine: ClientEngine, texts: dict[Label, str], name: str, options: SubscriptionOptions) -> None:
-        super().__init__(engine, f"{len(texts):,} filters", name, options)
+        super().__init__(engine, _count(texts), name, options)
         self._labelled = texts
 
     def _texts(self) -> Mapping[Label, str]:
@@ -65,6 +73,11 @@ class SubscriptionSet(Subscription):
 
     def __repr__(self) -> str:
         return f"<weft.SubscriptionSet{self._shown}>"
+
+    def _repr_html_(self) -> str:
+        caption = f"weft.SubscriptionSet{self._shown}"
+        shown = [*islice(self._labelled.items(), _SHOWN)]
+        return html_table(caption, ("name", "filter"), shown, len(self._labelled) - len(shown))
 
     @property
     def filters(self) -> Mapping[Label, str]:
@@ -100,4 +113,4 @@ class SubscriptionSet(Subscription):
         texts = labelled_texts(filters, rate)
         handle = await self._open()
         await self._engine.hold(handle, texts)
-        self._labelled, self._filter = texts, f"{len(texts):,} filters"
+        self._labelled, self._filter = texts, _count(texts)

@@ -373,6 +373,9 @@ class SyncDeadLetterQueue(_Blocking[DeadLetterQueue]):
     def __init__(self, twin: DeadLetterQueue) -> None:
         self._twin = twin
 
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
     list = _blocking(DeadLetterQueue.list)
     redeliver = _blocking(DeadLetterQueue.redeliver)
     discard = _blocking(DeadLetterQueue.discard)
@@ -467,6 +470,9 @@ class SyncSubscriptionSet(SyncSubscription):
 
     def __repr__(self) -> str:
         return f"<weft.SyncSubscriptionSet{self._twin._shown}>"
+
+    def _repr_html_(self) -> str:
+        return self._twin._repr_html_()
 
     @property
     def filters(self) -> Mapping[Label, str]:

@@ -19,6 +19,9 @@ from weft.gateway.problems import MEDIA, REQUEST, UNAVAILABLE, ProblemError
 from weft.gateway.resources import (
     read_body,
 )
+from weft.language.any_filter import AnyFilter, as_filter
+from weft.language.ast import Filter
+from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 
 PATIENCE = 10.0  # seconds that a request waits for the broker
@@ -80,6 +83,15 @@ class GatewayCall:
     def schema(self) -> Schema | None:
         """The schema of events, if the gateway has one."""
         return self.client.schema
+
+    @property
+    def predicates(self) -> Predicates:
+        """What filters may call."""
+        return self.client.predicates
+
+    def filter(self, given: AnyFilter) -> Filter:
+        """A filter in any form. Raises FilterError."""
+        return as_filter(given, self.client.predicates)
 
 
 RouteHandler = Callable[[GatewayCall], Awaitable[WholeAnswer | StreamAnswer]]

@@ -24,6 +24,7 @@ from weft.errors import AccessError, ConnectError, WeftError
 from weft.gateway.durable import DurableSubscription
 from weft.gateway.feeds import HistoryReader, LiveFeed, StreamReader
 from weft.gateway.problems import BUSY, UNAVAILABLE, ProblemError, login_problem, problem_of
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Schema
 from weft.server.clock import clock
 from weft.server.security.authenticator import LoginLimits
@@ -38,8 +39,15 @@ MOST_LINGERING = 100  # subscriptions of one principal that wait for a reader to
 class PrincipalClient:
     """The client of one token, with its streams and subscriptions."""
 
-    def __init__(self, client: Client, principal: str, schema: Schema | None, patience: float = IDLE) -> None:
-        self.client, self.principal, self.schema = client, principal, schema
+    def __init__(
+        self,
+        client: Client,
+        principal: str,
+        schema: Schema | None,
+        predicates: Predicates = NO_PREDICATES,
+        patience: float = IDLE,
+    ) -> None:
+        self.client, self.principal, self.schema, self.predicates = client, principal, schema, predicates
         self.log = HistoryReader(client, schema)
         self.feeds: dict[str, LiveFeed] = {}  # by filter
         self.durable: dict[str, DurableSubscription] = {}  # by id
@@ -123,16 +131,17 @@ class PrincipalClient:
 class ClientPool:
     """All clients. `connect` makes one with a token."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is given
         self,
         connect: Callable[[bytes], Client],
         counts: Counter[str],
         *,
         schema: Schema | None = None,
+        predicates: Predicates = NO_PREDICATES,
         tokens: Tokens | None = None,
         single_use: bool = False,
     ) -> None:
-        self._connect, self._counts, self._schema = connect, counts, schema
+        self._connect, self._counts, self._schema, self._predicates = connect, counts, schema, predicates
         self._tokens, self._single_use = tokens, single_use
         self._limits = LoginLimits()
         self._clients: dict[bytes, asyncio.Task[PrincipalClient]] = {}
@@ -197,7 +206,7 @@ class ClientPool:
         client = self._connect(token)
         await client.__aenter__()
         self._counts["logins"] += 1
-        return PrincipalClient(client, principal, self._schema, patience)
+        return PrincipalClient(client, principal, self._schema, self._predicates, patience)
 
     def _refused(self, host: str) -> None:
         self._limits.failed(host, clock().monotonic)

@@ -21,6 +21,8 @@ from weft.client.tls import TlsConfig, server_context
 from weft.errors import WeftError
 from weft.gateway.app import LOOPBACK, Gateway, GatewaySite
 from weft.gateway.clients import ClientPool
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.predicate_modules import filter_predicates
 from weft.model.schema import Schema
 from weft.server.clock import clock
 from weft.server.config import BrokerConfig, GatewayConfig, http_place
@@ -43,19 +45,24 @@ class GatewayOptions:
     brokers: tuple[str, ...]
     authority: Path | None = None  # of the broker's certificate
     schema: Path | None = None
+    predicates: Predicates = NO_PREDICATES
     tls: TlsConfig = field(default_factory=TlsConfig)
     keys: Path | None = None  # with which tokens are verified before they are passed on
     policy: TokenPolicy = field(default_factory=TokenPolicy)
 
 
 def gateway_options(config: BrokerConfig, address: str) -> GatewayOptions:
-    """The options of a gateway beside a broker with these settings, which it reaches at this address."""
+    """The options of a gateway beside a broker with these settings, which it reaches at this address.
+
+    Raises OptionError or FilterError if its predicates cannot be used.
+    """
     auth, tls = config.auth, config.tls
     is_plain = config.gateway.is_local or config.plain_text
     return GatewayOptions(
         config.gateway,
         (address,),
         schema=config.schema,
+        predicates=filter_predicates(config.predicates, config.taxonomy),
         tls=TlsConfig() if is_plain else TlsConfig(tls.certificate, tls.key),
         keys=auth.keys,
         policy=TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.max_lifetime, auth.single_use),
@@ -81,7 +88,9 @@ async def running_gateway(
         return connect(options.brokers, token=token or None, ca=authority, heartbeat=_HEARTBEAT)
 
     counts: Counter[str] = Counter()
-    pool = ClientPool(client, counts, schema=schema, tokens=tokens, single_use=options.policy.once)
+    pool = ClientPool(
+        client, counts, schema=schema, predicates=options.predicates, tokens=tokens, single_use=options.policy.once
+    )
     named = {f"[{host}]" if ":" in host else host, *(each.lower() for each in config.hosts)}
     gateway = Gateway(pool, lines, counts, hosts=LOOPBACK | named, origins=frozenset(config.origins), config=config)
     app: GatewaySite = gateway if around is None or not config.console else around(gateway)

@@ -37,7 +37,6 @@ from weft.gateway.resources import (
     since_of,
 )
 from weft.gateway.subscriptions import existing
-from weft.language.any_filter import as_filter
 from weft.language.ast import attributes
 from weft.language.dialects import to_json
 from weft.language.meaning import matches
@@ -59,7 +58,7 @@ async def trace(call: GatewayCall) -> WholeAnswer:
     if (given.filter is None) == (given.subscription is None):
         raise ProblemError(INVALID, "give either a filter or a subscription")
     if given.filter is not None:
-        part = trace_filter(as_filter(given.filter), event)
+        part = trace_filter(call.filter(given.filter), event)
         return json_answer({"matches": part.truth is True, "trace": part.to_dict()})
     call.values = {"id": given.subscription or ""}
     known = await existing(call)
@@ -85,7 +84,7 @@ async def search(call: GatewayCall) -> WholeAnswer:
     async def look() -> None:
         nonlocal scanned, total, next_
         async for page in client.client.search(
-            as_filter(given.filter), since=since_of(given.since), until=since_of(given.until)
+            call.filter(given.filter), since=since_of(given.since), until=since_of(given.until)
         ):
             scanned, total, next_ = page.scanned, page.total, page.next
             for event in page.events:
@@ -109,14 +108,14 @@ async def search(call: GatewayCall) -> WholeAnswer:
 async def related_subscriptions(call: GatewayCall) -> WholeAnswer:
     """Which subscriptions equal, cover, are covered by or overlap a filter."""
     given: FilterQuery = await call.body(FilterQuery)
-    found = await within(call.client.client.relate(as_filter(given.filter)))
+    found = await within(call.client.client.relate(call.filter(given.filter)))
     return json_answer(msgspec.to_builtins(found))
 
 
 async def check_filter(call: GatewayCall) -> WholeAnswer:
     """Check a filter, and perhaps try it on an event."""
     given: FilterRequest = await call.body(FilterRequest)
-    known = as_filter(given.filter)
+    known = call.filter(given.filter)
     event = None if given.event is None else read_event(given.event, call.schema)
     found = FilterAnswer(
         str(known),
@@ -132,7 +131,7 @@ async def relate_filters(call: GatewayCall) -> WholeAnswer:
     """How two filters relate: which covers the other, whether they overlap, and what merges them."""
     given: RelateRequest = await call.body(RelateRequest)
     schema = call.schema
-    one, other = as_filter(given.a), as_filter(given.b)
+    one, other = call.filter(given.a), call.filter(given.b)
 
     def rest(wide: Any, narrow: Any) -> str | None:
         left = subtract(narrow, [wide], schema)

@@ -14,6 +14,7 @@ from weft.language.any_filter import as_filter
 from weft.language.ast import Filter, conjunction
 from weft.language.builder import F
 from weft.language.dialects import from_json
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.value import from_micros, parse_timestamp
 
 Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
@@ -190,7 +191,7 @@ def read_body(body: bytes, kind: type[Body]) -> Body:
         raise ProblemError(REQUEST, f"the request is not JSON: {error}") from None
 
 
-def filter_of(given: NewSubscription | SubscriptionPatch) -> Filter:
+def filter_of(given: NewSubscription | SubscriptionPatch, predicates: Predicates = NO_PREDICATES) -> Filter:
     """What a subscription selects: its source, its types and all its filters. Raises FilterError.
 
     >>> print(filter_of(NewSubscription(types=["quake", "tsunami"], filters=[{"sql": "magnitude >= 5"}])))
@@ -202,7 +203,7 @@ def filter_of(given: NewSubscription | SubscriptionPatch) -> Filter:
     if given.types:
         parts.append(as_filter(F.type.isin(*given.types)))
     if given.filters:
-        parts += [from_json(each) for each in given.filters]
+        parts += [from_json(each, predicates) for each in given.filters]
     return conjunction(*parts)
 
 

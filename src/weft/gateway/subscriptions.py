@@ -56,7 +56,7 @@ async def put_subscription(call: GatewayCall) -> WholeAnswer:
     wanted = _id(call)
     if given.id not in (None, wanted):
         raise ProblemError(INVALID, f"the id is {wanted!r} in the address and {given.id!r} in the body")
-    text = filter_text(filter_of(given))
+    text = filter_text(filter_of(given, call.predicates))
     known: DurableSubscription | None = await within(_known(call, wanted, text))
     if known is None:
         made = await _make(call, wanted, given)
@@ -105,7 +105,7 @@ async def patch_subscription(call: GatewayCall) -> WholeAnswer:
     )
     if given.filters is msgspec.UNSET and (new.source or new.types):
         raise ProblemError(INVALID, "source and types are part of the filter; send filters, too")
-    await _replace(call, known, filter_text(filter_of(new)))
+    await _replace(call, known, filter_text(filter_of(new, call.predicates)))
     return json_answer(await _shown(call, known))
 
 
@@ -177,7 +177,7 @@ def _check(given: NewSubscription) -> None:
 
 async def _make(call: GatewayCall, id: str, given: NewSubscription) -> DurableSubscription:
     _check(given)
-    text = filter_text(filter_of(given))
+    text = filter_text(filter_of(given, call.predicates))
     config, client = given.config, call.client
     options = DurableOptions(since_of(config.since), config.ordered, config.lag, config.expires)
     name = str(SessionName(client.principal, id, config.ordered, config.expires))

@@ -112,6 +112,9 @@ class PlainIndex(ABC, Generic[_Held]):
     def __len__(self) -> int:
         return len(self.held)
 
+    def __repr__(self) -> str:
+        return f"<weft.{type(self).__name__}: {len(self):,} filters>"
+
     def __contains__(self, sub: object) -> bool:
         return isinstance(sub, int | np.integer) and not isinstance(sub, bool) and sub in self.held
 

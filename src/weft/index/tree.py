@@ -330,6 +330,9 @@ class TreeIndex:
     def __len__(self) -> int:
         return self._version.size
 
+    def __repr__(self) -> str:
+        return f"<weft.TreeIndex: {len(self):,} filters>"
+
     def __contains__(self, sub: object) -> bool:
         version = self._version
         if not isinstance(sub, int | np.integer) or isinstance(sub, bool):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 from itertools import chain
 from typing import NoReturn
 
@@ -86,6 +87,9 @@ class Filter:
         from weft.language.format import format_filter
 
         return format_filter(self)
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(str(self))}</code>"
 
 
 class _Nested(Filter):

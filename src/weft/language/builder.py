@@ -37,6 +37,11 @@ from weft.model.door import shown
 from weft.model.limits import LIMITS
 from weft.model.value import Value
 
+_OF_OBJECTS = "__", "_repr_", "_ipython_"  # what Python and notebooks ask every object for
+
+
+_OF_OBJECTS = "__", "_repr_", "_ipython_"  # names that Python and notebooks ask every object for
+
 
 class Field:
     """An attribute in a Python expression; `F.a.b` and `F["a.b"]` are the same flat name.
@@ -58,7 +63,7 @@ class Field:
         return self._name
 
     def __getattr__(self, name: str) -> Field:
-        if name.startswith("__"):
+        if name.startswith(_OF_OBJECTS):
             raise AttributeError(name)
         return Field(f"{self._name.name}.{name}")
 
@@ -272,7 +277,7 @@ class _Fields:
     """
 
     def __getattr__(self, name: str) -> Field:
-        if name.startswith("__"):
+        if name.startswith(_OF_OBJECTS):
             raise AttributeError(name)
         return Field(name)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from html import escape
+from typing import Any, Protocol
 
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Filter, Is, Not, Or, attributes
@@ -17,6 +18,8 @@ from weft.model.event import Event, as_event
 from weft.model.lists import AttributeValue
 from weft.model.value import format_timestamp, to_micros
 
+_SIGNS = {True: "+", False: "-", None: "?"}
+_MOST_TEXT = 200  # characters of a part in a line
 _LONGEST = 1_000  # characters of a string in a trace that is shown
 _MOST_ELEMENTS = 20  # of a list
 
@@ -36,6 +39,12 @@ class Trace:
     values: Mapping[str, AttributeValue | None]
     parts: tuple[Trace, ...]
 
+    def __str__(self) -> str:
+        return "\n".join(trace_lines(self))
+
+    def _repr_html_(self) -> str:
+        return trace_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The trace as JSON values; NULL becomes null, a timestamp becomes text, and a long string ends with "..".
 
@@ -47,6 +56,49 @@ class Trace:
         if self.parts:
             told["parts"] = [part.to_dict() for part in self.parts]
         return told
+
+
+class TracedPart(Protocol):
+    """A part of a filter as a trace has it, here or from a broker."""
+
+    @property
+    def filter(self) -> object:
+        """Its filter, which `str` writes as text."""
+
+    @property
+    def truth(self) -> bool | None:
+        """Its truth for the event."""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The values that it looked at."""
+
+    @property
+    def parts(self) -> Sequence[TracedPart]:
+        """Its own parts."""
+
+
+def trace_lines(part: TracedPart, depth: int = 0) -> Iterator[str]:
+    """A line for each part of a filter, with the values that decide it.
+
+    >>> print(trace("x > 5 AND (y = 1 OR z)", Event.of(x=7, z=True)))  # + is TRUE, - FALSE and ? NULL
+    +  x > 5 AND (y = 1 OR z)
+      +  x > 5   (x is 7)
+      +  y = 1 OR z
+        ?  y = 1   (y is absent)
+        +  z   (z is True)
+    """
+    values = ", ".join(f"{name} is {'absent' if value is None else repr(value)}" for name, value in part.values.items())
+    text = str(part.filter)
+    text = text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}.."
+    yield f"{'  ' * depth}{_SIGNS[part.truth]}  {text}{f'   ({values})' if values else ''}"
+    for each in part.parts:
+        yield from trace_lines(each, depth + 1)
+
+
+def trace_html(part: TracedPart) -> str:
+    """A trace for notebooks."""
+    return f"<pre>{escape(chr(10).join(trace_lines(part)))}</pre>"
 
 
 def trace(filter: AnyFilter, event: Event | Mapping[str, Any]) -> Trace:

@@ -18,6 +18,7 @@ class MatchedSubscription(msgspec.Struct, frozen=True):
     share: str = ""
     durable: bool = True
     connected: bool = False
+    profiles: str | msgspec.UnsetType = msgspec.UNSET  # how it meets the profiles that it is shown, if any
 
 
 class LinkChoice(msgspec.Struct, frozen=True):
@@ -54,6 +55,7 @@ class BrokerHop(msgspec.Struct, frozen=True):
     links: tuple[LinkChoice, ...] = ()  # its other neighbours
     unlisted: int = 0  # neighbours beyond those
     problem: str = ""
+    profiles: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # some living ones whose region has the event
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -87,11 +89,14 @@ class Explanation(msgspec.Struct, frozen=True):
             for sub in hop.subscriptions:
                 whose = sub.share or sub.session or "a client without a name"
                 away = "" if sub.connected else ", which is away"
-                yield f"  *  subscription {sub.number} of {whose}{away}: {sub.filter}"
+                shown = f" (is shown profiles by {sub.profiles}, too)" if sub.profiles else ""
+                yield f"  *  subscription {sub.number} of {whose}{away}: {sub.filter}{shown}"
             if hop.matched > len(hop.subscriptions):
                 yield f"  *  and {hop.matched - len(hop.subscriptions):,} more subscriptions"
             if not hop.matched:
                 yield "  *  no subscription here matches"
+            if hop.profiles:
+                yield f"  *  lies in the profiles {', '.join(hop.profiles)}"
             for link in hop.links:
                 waits = _STATES.get(link.state, "") if link.sent else ""
                 yield f"  {'>' if link.sent else 'x'}  {link.peer}: {link.reason}{waits}"

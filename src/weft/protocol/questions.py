@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from weft.errors import RemoteProtocolError
+from weft.language.trace import trace_html, trace_lines
 from weft.log.base import NEVER, Offset
 from weft.protocol.messages import AnyOffset, AnySub, Natural, PastEvent
 
@@ -419,6 +420,12 @@ class TracePart(msgspec.Struct, frozen=True):
     values: dict[str, Any] = {}
     parts: tuple[TracePart, ...] = ()
 
+    def __str__(self) -> str:
+        return "\n".join(trace_lines(self))
+
+    def _repr_html_(self) -> str:
+        return trace_html(self)
+
 
 class FilterTrace(_Told, frozen=True, tag="trace"):
     """The truth of each part of a subscription's filter. A part of a very long filter may have no parts of its own."""
@@ -431,6 +438,12 @@ class FilterTrace(_Told, frozen=True, tag="trace"):
     def matches(self) -> bool:
         """Whether the subscription matches the event."""
         return self.trace.truth is True
+
+    def __str__(self) -> str:
+        return str(self.trace)
+
+    def _repr_html_(self) -> str:
+        return trace_html(self.trace)
 
 
 class WhyReport(_Told, frozen=True, tag="why"):

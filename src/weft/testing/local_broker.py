@@ -66,6 +66,9 @@ class LocalBroker:
         self._running: _Running | None = None
         self._gateway = ""
 
+    def __repr__(self) -> str:
+        return f"<weft.LocalBroker: {'not running' if self._running is None else f'listening at {self._address}'}>"
+
     @property
     def gateway(self) -> str:
         """The address of its HTTP gateway, such as http://127.0.0.1:54322."""

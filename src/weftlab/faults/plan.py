@@ -238,8 +238,10 @@ PROFILE_OPERATIONS = {  # of clients with profiles, with their weights
     "query": 10,
     "unsubscribe": 1,
     "stop acknowledging": 1,
+    "move": 2,
+    "both move": 1,
 }
-PROFILE_FAULTS = tuple(each for each in MOVE_FAULTS if each != "crash in a move")
+PROFILE_FAULTS = MOVE_FAULTS
 
 
 def draw_profile_plan(seed: int, steps: int = 80, **given: Any) -> Plan:

@@ -7,7 +7,7 @@ subscription has been shown exactly the profiles that one scan over all brokers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
@@ -27,6 +27,7 @@ from weft.log.memory import MemoryLog
 from weft.model.schema import Schema
 from weft.model.value import to_micros
 from weft.protocol.messages import Deliver, ProfilePublished, PublishProfile, SubNumber, WithdrawProfile, read_head
+from weft.protocol.move_messages import tokens_of
 from weft.routing.table import About, Link
 from weftlab.engine import Engine
 from weftlab.faults.access_book import AccessBook
@@ -93,6 +94,10 @@ class ProfileProcess(MovingProcess):
                 client.replied(str(request.waiter), request.message, answer, code, notice.reason)
             case effects.Answered(number, _, about, code):
                 client.answered(number, about, code, notice.reason)
+            case effects.Ready() if notice.moved_from:
+                for consumer in self.consumers.values():
+                    consumer.forget()
+                super().noticed(notice)
             case effects.Missed(number) if number in client.asking:
                 pass  # the broker has ended it, and the answer was lost
             case effects.Ended(number):
@@ -108,7 +113,21 @@ class ProfileConsumer(Consumer):
 
     def __init__(self, client: ProfileClient, process: ProfileProcess, state: SubscriptionState) -> None:
         super().__init__(client, process, state)  # type: ignore[arg-type]
-        self._driver, self._own = client, QueueView()
+        self._driver, self._own, self._mine = client, QueueView(), process
+        self._logs: dict[int, tuple[Deliver, str]] = {}  # the log that a message is from, by its Python id
+
+    def arrived(self, messages: Sequence[Deliver]) -> None:
+        """Events for the application."""
+        welcome = self._mine.session.welcome
+        assert welcome is not None
+        self._logs |= {id(message): (message, welcome.log_id) for message in messages}
+        super().arrived(messages)
+
+    def forget(self) -> None:
+        """Offsets mean other events from now on."""
+        self._acked.clear()
+        self._failed.clear()
+        self._last = 0
 
     @property
     def _view(self) -> QueueView:
@@ -116,9 +135,11 @@ class ProfileConsumer(Consumer):
 
     def _shown(self, message: Deliver) -> None:
         notice, client = profile_notice(read_head(message.head).attributes), self._driver
-        if notice is not None and message.offset not in client.offsets:
-            client.offsets.add(message.offset)
+        _, log = self._logs.pop(id(message))
+        names = {(log, int(message.offset)), *tokens_of(message.head)}
+        if notice is not None and not names & client.seen:
             client.saw(self._state.number, notice)
+        client.seen |= names
         super()._shown(message)
 
 
@@ -130,6 +151,7 @@ class ProfileClient(MovingClient):
         self.published: dict[str, PublishedVersion] = {}  # as they were confirmed
         self.regions: dict[tuple[str, int], str] = {}  # by id and version
         self.requested: dict[str, PublishProfile | WithdrawProfile] = {}  # and not answered
+        self.unsure: set[str] = set()  # ids of requests that a broker could not answer, since the session moved
         self.withdrawn: set[tuple[str, int]] = set()  # ids and versions whose end was requested
         self.wanted: dict[SubNumber, tuple[str, str]] = {}  # filters and meetings
         self.filters: dict[SubNumber, list[str]] = {}  # all that it has asked for since the subscription began
@@ -137,7 +159,7 @@ class ProfileClient(MovingClient):
         self.has: dict[SubNumber, dict[tuple[str, str], int]] = {}  # versions that a subscription is shown
         self.highest: dict[tuple[SubNumber, str, str], int] = {}  # versions that it was ever shown
         self.ended: dict[tuple[SubNumber, str, str], tuple[int, str]] = {}
-        self.offsets: set[int] = set()
+        self.seen: set[tuple[str, int]] = set()  # logs and offsets of events that it was shown
         self.everyone: dict[str, ProfileClient] = {}
         self.schema: Schema | None = None
         self.tokens = count(1)
@@ -174,7 +196,9 @@ class ProfileClient(MovingClient):
     def replied(self, name: str, asked: object, answer: object, code: str, reason: str) -> None:
         """The broker has answered a request about a profile."""
         done = self.requested.pop(name)
-        if code == "full":
+        if code == "moving":
+            self.unsure.add(name)
+        if code in ("full", "moving"):
             again = self.publish_profile if isinstance(done, PublishProfile) else None
             if again is not None and isinstance(done, PublishProfile):
                 self.soon(_AGAIN, lambda: again(name, done.region, done.duration))
@@ -182,6 +206,7 @@ class ProfileClient(MovingClient):
                 self.soon(_AGAIN, lambda: self.withdraw(name))
             return
         require(code in ("", "unknown"), f"{self.name}: {asked} failed: {code}, {reason}")
+        self.unsure.discard(name)
         if isinstance(answer, ProfilePublished) and isinstance(done, PublishProfile):
             before = self.published.get(name)
             higher = before is None or answer.version > before.version
@@ -221,7 +246,7 @@ class ProfileClient(MovingClient):
 
     def answered(self, number: SubNumber, about: str, code: str, reason: str) -> None:
         """The broker has answered a request about a subscription, or it is complete."""
-        require(code in ("", "full", "unknown"), f"{self.name}: {about} {number} failed: {code}, {reason}")
+        require(code in ("", "full", "moving", "unknown"), f"{self.name}: {about} {number} failed: {code}, {reason}")
         if about == "complete":
             return
         self.asking.discard(number)
@@ -257,11 +282,14 @@ class ProfileClient(MovingClient):
         publisher = self.everyone[notice.source]
         lives = publisher.published.get(notice.id)
         asked = (notice.id, notice.version) in publisher.withdrawn
-        replaced = lives is None or lives.version != notice.version or notice.id in publisher.requested
-        gone = lives is not None and lives.expires <= publisher.broker.latest
+        replaced = (
+            lives is None or lives.version != notice.version or notice.id in {*publisher.requested, *publisher.unsure}
+        )
+        latest = max(each.latest for each in self.brokers.values())
+        gone = lives is not None and lives.expires <= latest
         if notice.reason == "expired":
             until = to_micros(notice.expires)
-            require(until <= self.broker.latest, f"{what}, but has not expired")
+            require(until <= latest, f"{what}, but has not expired")
         elif notice.reason == "withdrawn":
             require(asked or replaced or gone, f"{what}, but nobody has withdrawn it")
         else:
@@ -373,6 +401,11 @@ class ProfileWorld:
                 client.subscribe_or_replace(SubNumber(rng.randint(3, 5)), draw_region(rng), meeting)
             case "unsubscribe":
                 client.unsubscribe(SubNumber(rng.randint(3, 5)))
+            case "move":
+                client.move(broker.name, rng.random() < 0.7)
+            case "both move":
+                for each in rng.sample(self.clients, 2):
+                    each.move(rng.choice(self.brokers).name, patient=True)
             case "stop acknowledging":
                 client.acking = False
                 self.engine.after(1 + rng.randrange(300_000), lambda: setattr(client, "acking", True))
@@ -389,6 +422,12 @@ class ProfileWorld:
             case "crash":
                 broker.crash(why="killed")
                 self.engine.after(1 + rng.randrange(_DOWN), broker.start)
+            case "crash in a move":
+                moving = [each for each in self.brokers if each.core is not None and self._is_moving(each.core)]
+                if moving:
+                    victim = rng.choice(moving)
+                    victim.crash(why="killed in a move")
+                    self.engine.after(1 + rng.randrange(_DOWN), victim.start)
             case "commit refused":
                 broker.log.fail_commits(rng.randint(1, 3))
             case "sync failed":
@@ -414,6 +453,11 @@ class ProfileWorld:
                 trunk.cut(half_open=rng.random() < 0.5)
                 self.engine.after(1 + rng.randrange(_APART), lambda: setattr(trunk, "separated", 0))
 
+    @staticmethod
+    def _is_moving(core: Core) -> bool:
+        moves = core._moves
+        return bool(moves.asking or moves.departures.left or moves.arrivals.arriving or moves.arrivals.finishing)
+
     # -- quiet moments -----------------------------------------------------------------------------------
 
     def _heal(self) -> None:
@@ -436,6 +480,8 @@ class ProfileWorld:
                 yield f"{broker.name} is down"
             elif broker.core._notices.due:
                 yield f"{broker.name} has notices to write"
+            elif self._is_moving(broker.core):
+                yield f"{broker.name} has not finished a move"
         for client in self.clients:
             yield from client.unfinished()
             for number, has in client.has.items():

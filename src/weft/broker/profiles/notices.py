@@ -24,6 +24,7 @@ import msgspec
 from msgspec import structs
 
 from weft.algebra.profile import Meeting, Profile
+from weft.algebra.relate import overlaps
 from weft.broker.completion import Announcement
 from weft.broker.effects import Now
 from weft.broker.event_copies import CopiedEvent, write_copies
@@ -41,7 +42,9 @@ from weft.broker.profiles.profile_item import (
 from weft.broker.sessions import ClientSubscription, Session
 from weft.index.base import SubId
 from weft.language.ast import Filter
+from weft.language.meaning import matches
 from weft.log.base import NEVER, Put, Remove, SeatId, ShownRow, State, StateChange
+from weft.model.event import Event
 from weft.profiles.directory import Directory
 from weft.protocol.link_messages import PROFILE_TABLE
 from weft.protocol.messages import Head, SubNumber
@@ -74,6 +77,15 @@ class ProfileQuery:
     def held(self) -> bool:
         """Whether nothing is shown: its session comes or goes."""
         return self.session.arrival is not None or self.session.cutting is not None
+
+
+class QueryFacts(NamedTuple):
+    """What a broker knows of a subscription that is shown profiles."""
+
+    shown: int
+    living: int  # profiles that the broker knows
+    near: int  # some of them that overlap the filter
+    complete: bool
 
 
 class EndProof(Enum):
@@ -510,6 +522,22 @@ class ProfileNotices:
     def shown_to(self, identity: ProfileIdentity) -> int:
         """To how many subscriptions of this broker a profile is shown."""
         return len(self._directory.queries_of(identity))
+
+    def facts(self, sub: ClientSubscription, most: int) -> QueryFacts | None:
+        """What is known of a subscription that is shown profiles; at most so many profiles are looked at."""
+        query = None if sub.consumer_id is None else self.queries.get(sub.consumer_id)
+        if query is None or query.sub is not sub:
+            return None
+        shown = sum(1 for row in query.shown.values() if row.expires != _ENDED)
+        wanted, some = self._parse(query.text), islice(self._current.values(), most)
+        near = sum(1 for each in some if overlaps(each.region, wanted, self._schema))
+        return QueryFacts(shown, len(self._current), near, query.complete)
+
+    def including(self, attributes: dict[str, object], most: int) -> list[str]:
+        """The living profiles whose region has an event, as far as they are among the first `most`."""
+        event = Event(attributes)  # type: ignore[arg-type]
+        some = islice(self._current.values(), most)
+        return sorted(f"{each.source}/{each.name}" for each in some if matches(each.region, event))
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

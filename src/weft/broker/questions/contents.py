@@ -113,7 +113,7 @@ class Contents:
     """Reads the parts of a broker, and changes nothing."""
 
     def __init__(self, parts: BrokerParts, links: Links, profiles: ProfileNotices) -> None:
-        self._profiles = profiles
+        self.profiles = profiles
         self._sessions, self._queues, self._matcher = parts.sessions, parts.queues, parts.matcher
         self._access, self._journal, self._parse = parts.access, parts.journal, parts.parse
         self._links, self._decoder, self._completion = links, parts.decoder, parts.completion
@@ -160,12 +160,12 @@ class Contents:
 
     def living_profiles(self, principal: str, question: AskProfiles, progress: ListProgress) -> Iterator[ListStep]:
         """The profiles that were known when the list began, by source and id."""
-        known = sorted(self._profiles.living)
+        known = sorted(self.profiles.living)
         progress.total, seen_all = len(known), self.sees_all(principal)
         yield ListStep(len(known) // _COPIED)
         for identity in known:
             progress.seen += 1
-            profile, session = self._profiles.living.get(identity), self._sessions.by_name.get(identity[0])
+            profile, session = self.profiles.living.get(identity), self._sessions.by_name.get(identity[0])
             mine = session is not None and session.owner == principal
             if profile is None or question.session not in ("", identity[0]) or not (seen_all or mine):
                 yield ListStep(_PASSED)
@@ -176,8 +176,8 @@ class Contents:
                 profile.expires,
                 str(profile.region),
                 len(profile.payload),
-                self._profiles.is_here(identity),
-                self._profiles.shown_to(identity),
+                self.profiles.is_here(identity),
+                self.profiles.shown_to(identity),
             )
             yield ListStep(_ROW, facts)
 

@@ -44,6 +44,7 @@ _MOST_EVENTS = 200  # that are tested
 _MOST_SEARCHED = 20_000  # sessions or shared names
 _MOST_NAMES = 200  # attributes that are told of
 _MOST_ADVERTS = 200  # that are compared with a filter
+_MOST_PROFILES = 200  # the same
 _EVENT = 5  # work of reading an event; a test adds some for each piece of a filter
 _PIECE = 50  # characters
 _MOST_TEXT = 8_192  # characters of a filter that other brokers are sent
@@ -156,7 +157,8 @@ class WhyFindings:
         if session is not None:
             self._incomplete(*about, session, sub)
         self._queue(*about, sub, now)
-        is_quiet = self._journal.at // 1_000_000 - facts.matched_at > HOUR
+        shown = self._shown_profiles(*about, sub)
+        is_quiet = self._journal.at // 1_000_000 - facts.matched_at > HOUR and not shown
         if is_quiet and wanted is not None and len(sub.text) <= _MOST_TEXT:
             draft.quiet.append(len(draft.rows) - 1)
 
@@ -194,6 +196,25 @@ class WhyFindings:
         fact = f"not every broker knows the subscription: it waits for {', '.join(awaited[:_MOST_LISTED])}"
         advice = f"start {awaited[0]}, or repair the link to it; if it is gone for good, detach it"
         _add(findings, facts, "incomplete", fact, "; ".join(states[:_MOST_LISTED]), advice)
+
+    def _shown_profiles(self, findings: list[Finding], facts: SubscriptionFacts, sub: ClientSubscription) -> int:
+        """How many profiles a subscription is shown, and why it is shown none."""
+        known = self._contents.profiles.facts(sub, _MOST_PROFILES)
+        if known is None:
+            return 0
+        if self._links.without_profiles:
+            fact = "profiles do not pass to every neighbour"
+            advice = "update that broker"
+            _add(findings, facts, "older-neighbour", fact, _short(self._links.without_profiles), advice)
+        if not known.shown and known.complete:
+            fact = f"it is shown profiles by {sub.profiles}, and meets no living profile"
+            evidence = f"{known.living:,} living profiles are known here"
+            advice = "publish one, or look at those that there are: `weft profiles list`"
+            if known.near:
+                evidence += f", and {known.near:,} of them overlap its filter without lying within it"
+                advice = 'subscribe with profiles="overlap", or with a wider filter'
+            _add(findings, facts, "no-profile", fact, evidence, advice)
+        return known.shown
 
     def _queue(self, findings: list[Finding], facts: SubscriptionFacts, sub: ClientSubscription, now: Now) -> None:
         """The state of the queue: the first of the causes that stop it, and dead letters and other consumers."""

@@ -16,10 +16,8 @@ from weft.console.page import ConsoleCall, ConsolePage, get, post
 from weft.console.pages.listing import page_token
 from weft.errors import AccessError, RequestError
 from weft.gateway.resources import FilterQuery
-from weft.language.any_filter import as_filter
 from weft.language.ast import TRUE, Filter, attributes, conjunction
 from weft.language.membership import attribute_of
-from weft.language.text import parse
 from weft.lint import lint_filters
 from weft.protocol.questions import AskRelated, RelatedList
 
@@ -30,14 +28,14 @@ _SEEN = 200  # recent events that say which attributes there are
 async def check(call: ConsoleCall) -> dict[str, Any]:
     """A filter as Weft reads it. Raises FilterSyntaxError with the place."""
     given: FilterQuery = await call.body(FilterQuery)
-    known = as_filter(given.filter)
+    known = call.filter(given.filter)
     return {"filter": str(known), "empty": not normalize(known, call.schema), "attributes": sorted(attributes(known))}
 
 
 async def meaning(call: ConsoleCall) -> dict[str, Any]:
     """What a filter means: its boxes, attribute by attribute, and what is probably wrong with it."""
     given: FilterQuery = await call.body(FilterQuery)
-    known, schema = as_filter(given.filter), call.schema
+    known, schema = call.filter(given.filter), call.schema
     form = normalize(known, schema)
     boxes = []
     for box in form.boxes[:_BOXES]:
@@ -79,7 +77,7 @@ class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
 async def compare(call: ConsoleCall) -> dict[str, Any]:
     """How two filters relate: proof of covering, or an event that disproves it."""
     given: CompareRequest = await call.body(CompareRequest)
-    one, other, schema = as_filter(given.a), as_filter(given.b), call.schema
+    one, other, schema = call.filter(given.a), call.filter(given.b), call.schema
     return {
         "a": str(one),
         "b": str(other),
@@ -108,24 +106,24 @@ def _covering(wide: Filter, narrow: Filter, schema: Any) -> dict[str, Any]:
 async def difference(call: ConsoleCall) -> dict[str, Any]:
     """What an edit of a filter changes: filters of the events gained and lost, null where it is proven that none is."""
     given: CompareRequest = await call.body(CompareRequest)
-    before, after, schema = as_filter(given.a), as_filter(given.b), call.schema
+    before, after, schema = call.filter(given.a), call.filter(given.b), call.schema
     return {
         "before": str(before),
         "after": str(after),
-        "gained": None if covers(before, after, schema) else str(_without(after, before)),
-        "lost": None if covers(after, before, schema) else str(_without(before, after)),
+        "gained": None if covers(before, after, schema) else str(_without(call, after, before)),
+        "lost": None if covers(after, before, schema) else str(_without(call, before, after)),
     }
 
 
-def _without(wanted: Filter, unwanted: Filter) -> Filter:
+def _without(call: ConsoleCall, wanted: Filter, unwanted: Filter) -> Filter:
     """What matches one filter and not the other, absent attributes included."""
-    return conjunction(wanted, parse(f"({unwanted}) IS NOT TRUE"))
+    return conjunction(wanted, call.filter(f"({unwanted}) IS NOT TRUE"))
 
 
 async def related(call: ConsoleCall) -> dict[str, Any]:
     """Subscriptions that equal, cover, are covered by or overlap a filter; one part of the work at a time."""
     query = call.query
-    wanted = str(as_filter(query.get("filter", "")))
+    wanted = str(call.filter(query.get("filter", "")))
     found = await call.client.client.ask(
         AskRelated(wanted), broker=query.get("broker", ""), page=page_token(query.get("page", ""))
     )

@@ -9,7 +9,6 @@ import msgspec
 from weft.console.drawings import place_tree
 from weft.console.page import ConsoleCall, ConsolePage, post
 from weft.gateway.cloud_http import read_event
-from weft.language.any_filter import as_filter
 from weft.language.trace import trace as trace_filter
 
 _WIDTH = 200.0  # of a broker's box
@@ -56,7 +55,7 @@ async def trace(call: ConsoleCall) -> dict[str, Any]:
     given: TraceRequest = await call.body(TraceRequest)
     event = read_event(given.event, call.schema)
     if given.filter:
-        part = trace_filter(as_filter(given.filter), event)
+        part = trace_filter(call.filter(given.filter), event)
         return {"matches": part.truth is True, "trace": part.to_dict()}
     found = await call.client.client.trace(event, given.session, given.number, broker=given.broker)
     return {"matches": found.matches, "trace": msgspec.to_builtins(found.trace)}

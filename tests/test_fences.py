@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,9 @@ def test_every_exported_name_is_there() -> None:
     assert set(weft.__all__) <= set(dir(weft))
     with pytest.raises(AttributeError, match="nothing"):
         _ = weft.nothing
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    text = (SOURCE.parent / "docs" / "decisions.md").read_text(encoding="utf-8").partition("\n## Dependencies")[0]
+    numbers = [*map(int, re.findall(r"^(\d+)\. ", text, re.MULTILINE))]
+    assert numbers == list(range(1, len(numbers) + 1)), "take the next number that is free"

@@ -56,9 +56,9 @@ class Engine:
         heapq.heappush(self._heap, (time, priority, self._sequence, entry))
         return entry
 
-    def after(self, delay: int, action: _Action, priority: int = 0) -> Scheduled:
+    def after(self, delay: int, action: _Action) -> Scheduled:
         """Run the action when a delay has passed."""
-        return self.at(self.now + delay, action, priority)
+        return self.at(self.now + delay, action)
 
     def step(self) -> bool:
         """Run the next action. False when nothing is scheduled."""

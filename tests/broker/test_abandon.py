@@ -10,8 +10,8 @@ from broker.moving import Mover, in_small_parts, network_of, settle
 from broker.network import Network
 from weft.broker.moves.states import MoveState
 from weft.protocol.link_messages import LinkRelay, RelayKind
-from weft.protocol.messages import Bye, Deliver, Gap
-from weft.protocol.move_messages import MoveChunk, MoveFlush, decode_move
+from weft.protocol.messages import Bye, Deliver, Failed, Gap, QueueNumber, SubNumber, Subscribe
+from weft.protocol.move_messages import MoveChunk, MovedSession, MoveFlush, decode_move
 
 SECOND = 1_000_000  # microseconds; clients are patient for a thousand milliseconds
 
@@ -277,3 +277,30 @@ def test_a_broker_that_was_restored_in_the_middle_of_a_move_goes_on_with_what_it
     writer.publish(x=9)
     settle(network, reader, writer)
     assert reader.shown[-1] == b"p 2"
+
+
+def test_a_session_may_be_changed_again_when_the_broker_that_asked_for_it_has_forgotten_that() -> None:
+    """It has crashed before it stored a copy, and the client stays where it is."""
+    network, reader, writer = stage()
+    relay = network["a"].core._links.relay
+    keep_back(network, "a", MovedSession)
+    connection = reader.connection
+    reader.greet("b")
+    network.settle()
+    network.crash("b")
+    network.dial("m", "b")
+    network.dial("b", "c")
+    network["a"].core._links.relay = relay  # type: ignore[method-assign]
+    reader.pending = None
+    [refused] = network["a"].say(connection, Subscribe(SubNumber(2), "x = 1", QueueNumber(2)))
+    assert isinstance(refused, Failed)
+    assert refused.code == "moving"
+    for _ in range(2):
+        network.wait(31 * SECOND)
+    assert not network["a"].core._sessions.by_name["r"].is_moving
+    reader.subscribe(2, "x = 1")
+    settle(network, reader, writer)
+    assert len(network["a"].core._sessions.by_name["r"].subs) == 2
+    reader.move("b")
+    settle(network, reader, writer)
+    assert reader.home == "b"

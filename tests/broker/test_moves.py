@@ -6,6 +6,7 @@ import pytest
 
 from broker.moving import Mover, in_small_parts, network_of, settle
 from broker.network import Network
+from broker.test_abandon import keep_back
 from broker.test_links_random import SCHEMA
 from weft.broker.limits import ClientLimits
 from weft.broker.moves.states import MoveState
@@ -25,6 +26,7 @@ from weft.protocol.messages import (
     SubNumber,
     Subscribe,
 )
+from weft.protocol.move_messages import MoveFlush
 from weft.routing import MODELS
 
 
@@ -242,3 +244,38 @@ def test_an_invited_broker_that_does_not_take_a_session_says_so_and_it_may_be_ch
     settle(network, reader)
     assert len(session.subs) == 3, "it is not refused as moving"
     network.check()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_is_acknowledged_and_trimmed_while_the_session_leaves_does_not_come_again(removed: bool) -> None:
+    """The old broker needs it to say what it had. If it is removed all the same, the session is described again."""
+    network = network_of("a", "m", "b")
+    reader, writer = Mover(network, "r", "a"), Mover(network, "p", "m")
+    reader.subscribe(1, "TRUE")
+    settle(network, reader, writer)
+    a, b = network["a"], network["b"]
+    relay = b.core._links.relay
+    keep_back(network, "b", MoveFlush)
+    reader.move("b", make_before_break=True)
+    network.settle()
+    assert b.core._moves.state(reader.id) is MoveState.ARRIVING
+    writer.publish(x=1)  # both get it
+    network.settle()
+    reader.look()
+    assert reader.shown == payloads("p", 1)
+    network.settle()
+    a.call(a.core.store_floors)
+    a.log.trim(a.core.needed)
+    assert len([*a.log.read(Offset(1), 99)]) == 1, "it is still needed"
+    if removed:
+        a.log.trim(Offset(2))
+        a.call(a.core.trimmed, Offset(2))
+    b.core._links.relay = relay  # type: ignore[method-assign]
+    settle(network, reader, writer)
+    if removed:
+        assert not reader.is_welcome
+        reader.greet("b")
+    settle(network, reader, writer)
+    assert (reader.home, reader.is_welcome) == ("b", True)
+    assert reader.shown == payloads("p", 1)
+    assert a.core._moves.needed > 1, "it is needed no longer"

@@ -167,6 +167,67 @@ def test_what_is_suppressed_is_not_queued_and_a_restart_gives_nothing_back() -> 
     assert got(broker, "t") == [1, 2, 7, 8]
 
 
+RESTARTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(0, 9), st.integers(0, 6)),
+        st.tuples(st.just("replace"), st.integers(0, 3), rates),
+        st.tuples(st.just("restart"), st.just(0), st.integers(0, 6)),
+    ),
+    max_size=30,
+)
+
+
+@thorough(60, routine=25)
+@given(st.lists(st.tuples(filters, rates), min_size=1, max_size=4), RESTARTS)
+def test_over_restarts_nobody_gets_more_than_the_rate_or_less_than_what_comes_back_of_it(
+    wanted: list[tuple[str, Rate | None]], changes: list[Any]
+) -> None:
+    """Durable subscriptions whose clients never acknowledge: after a restart they get the same again, and no more."""
+    broker, starts = Broker(), 0
+    texts, now = [text for text, _ in wanted], [rate for _, rate in wanted]
+    expected: list[list[int]] = [[] for _ in wanted]
+    sequence = suppressed = 0
+
+    def begin() -> list[RateBucket | None]:
+        since = broker.core.time  # of the last stored change, after a restart
+        broker.hello(f"p{starts}", "p")
+        for number in range(len(wanted)):
+            broker.hello(f"s{number} {starts}", f"s{number}")
+        return [None if rate is None else RateBucket(rate, since, full=not starts) for rate in now]
+
+    buckets = begin()
+    for number, (text, rate) in enumerate(wanted):
+        broker.say(f"s{number} 0", Subscribe(SubNumber(1), with_rate(text, rate)))
+    for what, which, value in changes:
+        if what == "replace":
+            number = which % len(wanted)
+            broker.say(f"s{number} {starts}", Replace(SubNumber(1), with_rate(texts[number], value)))
+            bucket, now[number] = buckets[number], value
+            if value is None or bucket is None:
+                buckets[number] = None if value is None else RateBucket(value, broker.now.utc)
+            else:
+                bucket.change(value, broker.now.utc)
+            continue
+        at(broker, value * SECOND // 4)
+        if what == "restart":
+            broker.restart()
+            starts, suppressed = starts + 1, 0
+            buckets = begin()
+            continue
+        sequence += 1
+        broker.say(f"p{starts}", Publish.of(sequence, {"x": which}, b""))
+        for number, text in enumerate(texts):
+            bucket = buckets[number]
+            if _matches(text, which):
+                if bucket is None or bucket.take(broker.now.utc):
+                    expected[number].append(sequence)
+                else:
+                    suppressed += 1
+    for number in range(len(wanted)):
+        assert got(broker, f"s{number} {starts}") == expected[number], (wanted, changes)
+    assert broker.core.status().counts.get("suppressed", 0) == suppressed
+
+
 def test_a_rate_ends_with_its_subscription() -> None:
     broker = Broker()
     broker.hello("s")

@@ -1,7 +1,10 @@
 """The options of all commands: one name has one meaning; former names and orders of arguments still work."""
 
 import json
+import logging
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 import typer
@@ -126,6 +129,7 @@ def test_a_former_option_works_and_says_what_to_write(tmp_path):
     assert "is now --limit" in found.stderr
     quiet = CliRunner().invoke(app, ["order", "show", str(rules), "--first", "1", "-q"])
     assert quiet.stdout == found.stdout
+    assert "--limit" not in quiet.stderr
 
 
 RULES = {
@@ -162,6 +166,15 @@ def test_match_takes_the_other_order_with_a_note(tmp_path):
     assert "the order of arguments is EVENTS RULES" in found.stderr
 
 
+@pytest.fixture
+def _logging_as_before():
+    logger, level, disabled = logging.getLogger("weft"), logging.getLogger("weft").level, logging.root.manager.disable
+    yield
+    logger.setLevel(level)
+    logging.disable(disabled)
+
+
+@pytest.mark.usefixtures("_logging_as_before")
 def test_verbose_shows_where_a_failure_comes_from(tmp_path):
     missing = str(tmp_path / "none.csv")
     found = CliRunner().invoke(app, ["filter", "lint", missing, "-v"])
@@ -199,3 +212,26 @@ def test_the_options_of_a_connection_reach_the_command():
 def test_a_line_of_usage_names_arguments_as_manuals_do(command, usage):
     shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="weft").stdout
     assert usage in " ".join(shown.split())
+
+
+ROOT = Path(__file__).parent.parent.parent
+TEXTS = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "Makefile", *(ROOT / "src").rglob("*.py")]
+
+
+def test_texts_name_only_options_that_commands_have():
+    """Former names are for those who know them; no page or message teaches them."""
+    known = {
+        path: {name for each in command.params for name in (*each.opts, *each.secondary_opts) if not each.hidden}
+        for path, command in commands()
+    }
+    known["sessions"] = known["sessions list"]
+    every = {"--help", "--version", "-q", "-v", "--install-completion"}
+    unknown = []
+    for text in TEXTS:
+        for line in re.findall(r"(?:^|[\s$`(])weft ([a-z][^`\n]*)", text.read_text(encoding="utf-8"), re.MULTILINE):
+            words = re.split(r"\s#\s|\s\|", line)[0].split()
+            path = next((each for each in (" ".join(words[:2]), " ".join(words[:1])) if each in known), None)
+            named = {each.partition("=")[0].rstrip(".,;:)'\"") for each in words if re.match(r"--[a-z]", each)}
+            if path and (odd := named - known[path] - every):
+                unknown.append((text.name, path, odd))
+    assert unknown == []

@@ -14,6 +14,7 @@ from weft.protocol.addresses import Address
 from weft.protocol.messages import (
     MOVES,
     Accepted,
+    Ack,
     Bye,
     Deliver,
     Hello,
@@ -176,6 +177,21 @@ def test_an_event_that_was_acknowledged_under_another_number_of_the_same_log_is_
     inbox.settle(book)
     assert inbox.pop() is None
     assert len(inbox) == 0
+
+
+def test_what_is_acknowledged_late_concerns_no_event_of_another_log() -> None:
+    """The broker has lost its log, and numbers events again from the beginning."""
+    book = AckBook(QueueNumber(1), ordered=True, window=10, token=lambda: 7)
+    book.begin(reports=True, log_id="log-old")
+    [shown] = book.delivered(book.renumbered([delivery(5)]))
+    book.lost()
+    book.forget()
+    book.begin(reports=True, log_id="log-new")
+    book.ack([shown.offset])
+    assert book.take() == []
+    [again] = book.delivered(book.renumbered([delivery(5)]))
+    book.ack([again.offset])
+    assert [book.as_numbered(each) for each in book.take()] == [Ack(QueueNumber(1), Offset(6))]
 
 
 def test_a_broker_that_makes_the_session_anew_is_left_again() -> None:

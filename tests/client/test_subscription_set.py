@@ -159,6 +159,38 @@ def test_a_filter_that_is_revoked_ends_the_subscription_with_its_name(name):
         client.publish({"n": 2})  # the client goes on
 
 
+@pytest.mark.parametrize("name", ["", "numbers"])
+def test_a_filter_that_was_left_out_comes_back_at_once(name):
+    async def body():
+        async with broker() as local, local.connect() as client, local.connect() as publisher:
+            if name:  # an earlier client had two more
+                async with client.subscribe_many({**BOTH, "third": "n = 3"}, name=name):
+                    pass
+            keeps = {"low": "n IN (2, 3, 5)", "one": "n = 1"}
+            async with client.subscribe_many(keeps, name=name) as found:
+                await publisher.publish({"n": 1})
+                assert (await found.receive(PATIENCE))["n"] == 1  # and it is not acknowledged
+                for n in range(20):
+                    await publisher.publish({"n": 2})
+                    others = {"even": "n IN (2, 4)", "one": "n = 1"}, {"third": "n = 3", **keeps}
+                    await asyncio.gather(*map(found.replace, (*others, keeps)))
+                    event = await found.receive(PATIENCE)
+                    await event.ack()
+                    assert event.offset == n + 2
+                await found.complete()
+                await publisher.publish({"n": 3})
+                event = await found.receive(PATIENCE)
+                await event.ack()
+                assert event.matched == ("low",)
+            if name:
+                found = await publisher.subscribe_many(keeps, name=name)
+                await publisher.publish({"n": 5})
+                some = [(await found.receive(PATIENCE))["n"] for _ in range(2)]
+                assert some == [1, 5], "the others are acknowledged"
+
+    asyncio.run(body())
+
+
 def test_very_many_filters_are_one_subscription():
     many = 3_000
 

@@ -22,6 +22,7 @@ from weft.broker.moves.departures import Departures, PullPhase
 from weft.broker.moves.moves import Moves
 from weft.broker.moves.states import MoveState
 from weft.broker.sessions import Session
+from weft.client.advertisements import AdvertState
 from weft.client.publisher import Publisher
 from weft.client.session import ClientSession
 from weft.log.base import NEVER
@@ -117,7 +118,7 @@ def direct_fetch_after_complete(patch: Patch) -> None:
 
 
 def welcome_with_the_copy(patch: Patch) -> None:
-    """The client is welcome as soon as the copy is there, and publishes there with numbers of their own."""
+    """The client is welcome as soon as the copy is there, and publishes there at once, with numbers of their own."""
     installed, fill = Arrivals.installed, Arrivals.fill
 
     def welcoming(self, arrival, now):
@@ -134,6 +135,7 @@ def welcome_with_the_copy(patch: Patch) -> None:
 
     patch.setattr(Arrivals, "installed", welcoming)
     patch.setattr(Arrivals, "fill", filling)
+    patch.setattr(AdvertState, "holds_events", False)
 
 
 @mutant
@@ -500,3 +502,18 @@ def a_broker_that_knows_nothing_does_not_say_so(patch: Patch) -> None:
             pull(self, message, source, now)
 
     patch.setattr(Departures, "pull", silent)
+
+
+@mutant
+def what_came_since_the_description_is_trimmed(patch: Patch) -> None:
+    patch.setattr(Departures, "_with_asked", lambda _: [])
+
+
+@mutant
+def what_is_lost_is_not_handed_on(patch: Patch) -> None:
+    patch.setattr(Departures, "hand_on", lambda *_: False)
+
+
+@mutant
+def nobody_says_that_a_session_is_not_asked_for(patch: Patch) -> None:
+    patch.setattr(Moves, "_decline", lambda *_: None)

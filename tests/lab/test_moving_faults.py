@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker import test_abandon as abandon
+from broker import test_lost_departures as lost_departures
 from broker import test_markers as markers
 from broker import test_move_table as move_table
 from broker import test_moves as moves
@@ -54,6 +55,16 @@ DIRECTED: dict[
         abandon,
         "a_broker_that_was_restored_from_a_backup_forgets_a_session_that_had_left",
     ),
+    "what came since the description is trimmed": (
+        moves,
+        "what_is_acknowledged_and_trimmed_while_the_session_leaves_does_not_come_again",
+        False,
+    ),
+    "what is lost is not handed on": (lost_departures, "a_client_gets_what_the_old_broker_has", "b", False),
+    "nobody says that a session is not asked for": (
+        abandon,
+        "a_session_may_be_changed_again_when_the_broker_that_asked_for_it_has_forgotten_that",
+    ),
     "a broker that knows nothing does not say so": (
         abandon,
         "a_broker_that_was_restored_in_the_middle_of_a_move_goes_on_with_what_it_has",
@@ -66,7 +77,7 @@ UNSAFE = {  # protocols of the thesis that lose events (5.3 to 5.5), each with s
     "subscriptions on the device": (13,),
     "direct fetch after complete": (1,),
     "delayed unadvertisement": (2, 3),
-    "tear down and set up": (3,),
+    "tear down and set up": (3, 8),
 }
 PUBLISHERS = {"delayed unadvertisement", "tear down and set up"}  # only with advertisements
 

@@ -21,6 +21,7 @@ from weft.client.sync import SyncClient
 from weft.errors import FilterError, OptionError, RequestError
 from weft.model.schema import Schema
 from weft.routing.dls.space import LabelSpace
+from weft.routing.options import OPTIONS
 from weft.server.config import LinkConfig, load_config
 from weft.testing.local_broker import LocalBroker
 
@@ -84,30 +85,33 @@ def items(pair: Any, **settings: Any) -> int:
     return two.sent()
 
 
+LIVE: list[tuple[str, dict[str, str], str]] = [
+    ("simple", {"model.local": "forest"}, "fewer"),
+    ("identity", {"model.local": "merged"}, "fewer"),
+    ("covering", {"model.structure": "poset"}, "same"),
+    ("covering", {"model.tests": "1"}, "same"),
+    ("merging", {"model.added_volume": "0.9"}, "fewer"),
+    ("merging", {"model.scope": "aggregate"}, "same"),
+    ("merging", {"model.lazy": "true"}, "same"),
+    ("negative", {"model.k": "1", "model.zeta": "true", "model.selection": "cost"}, "more"),
+    ("negative", {"model.boxes": "4"}, "more"),
+    ("negative", {"model.rebuild": "false"}, "same"),
+    ("mics", {"model.gap": "1000000"}, "fewer"),
+    ("mics", {"model.cells": "8"}, "fewer"),
+    ("mics", {"model.dimensions": "1"}, "fewer"),
+    ("mics", {"model.attributes": "x"}, "fewer"),
+    ("mics", {"model.cuts": "x 20 40, y 50"}, "fewer"),
+    ("mics", {"model.cap": "2"}, "fewer"),
+    ("mics-exact", {"model.attributes": "x"}, "same"),
+    ("dls", {"model.cells": "4"}, "fewer"),
+    ("dls", {"model.bundle": "2"}, "more"),
+    ("dls", {"model.counters": "256", "model.hashes": "2", "model.growth": "0.2"}, "same"),
+]
+
+
 @pytest.mark.parametrize(
     ("model", "settings", "effect"),
-    [
-        ("simple", {"model.local": "forest"}, "fewer"),
-        ("identity", {"model.local": "merged"}, "fewer"),
-        ("covering", {"model.structure": "poset"}, "same"),
-        ("covering", {"model.tests": "1"}, "same"),
-        ("merging", {"model.added_volume": "0.9"}, "fewer"),
-        ("merging", {"model.scope": "aggregate"}, "same"),
-        ("merging", {"model.lazy": "true"}, "same"),
-        ("negative", {"model.k": "1", "model.zeta": "true", "model.selection": "cost"}, "more"),
-        ("negative", {"model.boxes": "4"}, "more"),
-        ("negative", {"model.rebuild": "false"}, "same"),
-        ("mics", {"model.gap": "1000000"}, "fewer"),
-        ("mics", {"model.cells": "8"}, "fewer"),
-        ("mics", {"model.dimensions": "1"}, "fewer"),
-        ("mics", {"model.attributes": "x"}, "fewer"),
-        ("mics", {"model.cuts": "x 20 40, y 50"}, "fewer"),
-        ("mics", {"model.cap": "2"}, "fewer"),
-        ("mics-exact", {"model.attributes": "x"}, "same"),
-        ("dls", {"model.cells": "4"}, "fewer"),
-        ("dls", {"model.bundle": "2"}, "more"),
-        ("dls", {"model.counters": "256", "model.hashes": "2", "model.growth": "0.2"}, "same"),
-    ],
+    LIVE,
     ids=lambda value: " ".join(map("=".join, value.items())) if isinstance(value, dict) else str(value),
 )
 def test_an_option_holds_in_running_brokers(tmp_path: Path, model: str, settings: dict[str, str], effect: str) -> None:
@@ -121,6 +125,29 @@ def test_an_option_holds_in_running_brokers(tmp_path: Path, model: str, settings
             assert (status.model, {f"model.{name}" for name in status.options}) == (model, {*flags})
     before, after = counts
     assert {"fewer": after < before, "same": after == before, "more": after > before}[effect], counts
+
+
+def test_saturation_lets_few_filters_stay_precise(pair: Any, tmp_path: Path) -> None:
+    wide = {"model": "merging", "model__added_volume": "0.9"}
+    assert items(pair, **wide) < items(pair, **wide, model__saturation="100")
+
+
+def test_a_small_counting_filter_costs_unwanted_events(pair: Any) -> None:
+    ends = []
+    for settings in ({}, {"model__counters": "2", "model__hashes": "1", "model__growth": "1"}):
+        two = pair(model="dls", model__cells="16", **settings)
+        (wanted,) = two.subscribe(["x BETWEEN 30 AND 32 AND y < 90"])
+        two.publisher.publish_many([{"x": float(n), "y": 5.0} for n in range(100)])
+        two.publisher.publish({"x": 31.0, "y": 6.0}, timeout=PATIENCE)
+        while wanted.receive(PATIENCE)["y"] != 6.0:
+            pass
+        ends.append(two.subscriber.status().end)
+    assert ends[1] > 4 * ends[0], "of the events that arrive"
+
+
+def test_every_option_is_tried_in_running_brokers() -> None:
+    alone = {"saturation"}
+    assert {name.removeprefix("model.") for _, settings, _ in LIVE for name in settings} | alone == {*OPTIONS}
 
 
 def test_unwanted_events_of_a_bounded_search_are_counted(pair: Any) -> None:

@@ -192,6 +192,7 @@ class MoveStep(Enum):
     ANSWERED = "the epoch under which another broker asks for a session, which is described to it then"
     CUT_READY = "everything before the cut, so that it is known what the session has"
     CUT = "the cut: the session is no longer here"
+    HANDED_ON = "that a session which has left goes to another broker"
     FORGOTTEN = "that a session which has left is forgotten"
     INSTALLED = "a copy of a session"
     FILLING = "that the session is this broker's"
@@ -212,7 +213,9 @@ class CopiesStored(NamedTuple):
     state: MoveState
 
 
-MoveSubject: TypeAlias = "Departure | Arrival | CopiesStored | tuple[Session, AskedMove, int | None]"
+MoveSubject: TypeAlias = (
+    "Departure | Arrival | CopiesStored | tuple[Session, AskedMove, int | None] | tuple[Departure, int, str]"
+)
 
 
 class MoveStored(NamedTuple):

@@ -41,7 +41,7 @@ Every call is one turn, and ends with these steps:
 5. Detach neighbours that are too far behind.
 6. Store: the pending write becomes a group for the log. If nothing is to be stored, what waited for it happens now, and
    the turn begins again.
-7. Return the effects, and the timer.
+7. Tell clients that map events if their space has changed. Return the effects, and the timer.
 
 When a group is stored (`committed`), what waited for it happens, publishers are confirmed, and its events are delivered
 and forwarded; then the same steps follow.
@@ -394,7 +394,7 @@ class Core:
         for session in restored:
             if session.connection is None:
                 self._clients.expire_restored(session, now)
-        if self._moves.unscheduled:
+        if self._moves.is_restored:
             self._moves.begin(now)
         self._timers.run(now)
         if self._unchecked:
@@ -515,9 +515,9 @@ class Core:
                 links.send(now)  # 4
             if self._forwarding.too_far:
                 links.detach_slow()  # 5
-            self._parts.places.tell()
             if self._commit.persist(now):  # 6
                 break
+        self._parts.places.tell()
         more = bool(queues.serve_later or self._unchecked or self._dispatch.behind or self._backlog.queues)
         more = more or bool(self._questions.waiting) or self._notices.behind(now)
         if not more and (links.behind or links.table_pending or links.learning):

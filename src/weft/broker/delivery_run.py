@@ -161,24 +161,24 @@ def first_deliveries(
     ]
 
 
-def encode_all(messages: Iterable[Outgoing], most: int = MAX_FRAME) -> bytes:
+def encode_all(messages: Iterable[Outgoing]) -> bytes:
     """The frames of what a broker sends, runs of deliveries included. Raises as `encode`."""
     parts: list[bytes] = []
     between: list[Any] = []
     for message in messages:
         if type(message) is DeliveryRun:
-            written = message.frames() if most == MAX_FRAME else None
+            written = message.frames()
             if written is None:
                 between += message.deliveries()
                 continue
             if between:
-                parts.append(encode(between, most))
+                parts.append(encode(between))
                 between = []
             parts.append(written)
         else:
             between.append(message)
     if between:
-        parts.append(encode(between, most))
+        parts.append(encode(between))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

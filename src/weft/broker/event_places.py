@@ -76,7 +76,7 @@ class EventPlaces:
         self._engine, self._schema, self._neighbours = engine_of(table), schema, neighbours
         self._sessions, self._out, self._counts, self._draw = sessions, out, counts, draw
         self._format: PlaceFormat | None = None
-        self._key: tuple[str, tuple[int, ...]] = "", ()  # of the format
+        self._fingerprint, self._limits = "", tuple[int, ...]()  # of the format
         self._offer = OfferedSpace(0)  # what publishers are told
         self._offered: tuple[PlaceFormat | None, bool] = None, False  # what it was made of
         self._right: dict[Sender, None] = {}  # senders whose places were right when they were examined
@@ -89,21 +89,24 @@ class EventPlaces:
         limits = self._engine.place_limits
         if not limits:
             return None
-        key = self._engine.fingerprint, limits
-        if key != self._key:
-            self._key, self._format = key, PlaceFormat(*key)
-            self._right.clear()
-            self._wrong.clear()
+        fingerprint = self._engine.fingerprint
+        if fingerprint is not self._fingerprint or limits is not self._limits:  # then they may differ
+            if (fingerprint, limits) != (self._fingerprint, self._limits):
+                self._format = PlaceFormat(fingerprint, limits)
+                self._right.clear()
+                self._wrong.clear()
+            self._fingerprint, self._limits = fingerprint, limits
         return self._format
 
     # -- what publishers and neighbours are told --------------------------------------------------------
 
     def ask(self, connection: Connection) -> None:
-        """A client is told the space, now and whenever it changes."""
-        self._is_asked = True
-        self.tell()
-        connection.wants_space = True
-        self._out.send(connection.id, self._offer)
+        """A client is told the space, now and whenever it changes. To ask again has no effect."""
+        if not connection.wants_space:
+            self._is_asked = True
+            self.tell()
+            connection.wants_space = True
+            self._out.send(connection.id, self._offer)
 
     def tell(self) -> None:
         """Tell the clients that have asked, if the space has changed."""
@@ -118,7 +121,7 @@ class EventPlaces:
             return False
         self._offered = offered
         there, before = offered[0] is not None and offered[1], self._offer.packed
-        packed = pack_space(self._key[0], self._schema) if there else b""
+        packed = pack_space(self._fingerprint, self._schema) if there else b""
         if there and not packed:
             self._counts["spaces too large"] += 1
         self._offer = OfferedSpace(self._offer.number + 1, packed)

@@ -166,7 +166,7 @@ def forget(
 
     \b
     Example:
-      $ weft ring forget 127.0.0.1:8003 --at 127.0.0.1:8001
+      $ weft ring forget 127.0.0.1:8003 --node 127.0.0.1:8001
     """
     from weft.server.ring_status import forget_node
 

@@ -71,7 +71,8 @@ class Program(Commands):
         """Find the command of the arguments."""
         args, notes = current_options(args)
         name, command, rest = super().resolve_command(ctx, args)
-        say_notes(notes)
+        if not ctx.resilient_parsing and not {"-q", "--quiet"} & {*rest}:  # resilient: a shell completes the line
+            say_notes(notes)
         return name, command, rest
 
 

@@ -505,16 +505,18 @@ class ClientSession:
             state.asks.append(ask)
             self._speaking[number] = state
 
-    def end_others(self, first: SubNumber, queue: QueueNumber, options: SubscriptionOptions) -> None:
-        """End what an earlier client of this name has subscribed to, and this one has not.
+    def end_others(self, first: SubNumber, queue: QueueNumber, options: SubscriptionOptions) -> list[SubNumber]:
+        """End what an earlier client of this name has subscribed to, and this one has not. Returns the numbers.
 
         Such subscriptions have the number of their queue, or numbers from `first` on.
         """
-        for number in map(SubNumber, sorted(self._there)):
-            if (number >= first or number == SubNumber(queue)) and number not in self.subscriptions:
-                state = SubscriptionState(number, options, window=1, token=self.token, queue=queue)
-                state.end_there()
-                self._add(state)
+        others = [SubNumber(each) for each in sorted(self._there) if each >= first or each == SubNumber(queue)]
+        others = [number for number in others if number not in self.subscriptions]
+        for number in others:
+            state = SubscriptionState(number, options, window=1, token=self.token, queue=queue)
+            state.end_there()
+            self._add(state)
+        return others
 
     def request(
         self, message_of: Callable[[int], QueryMessage], waiter: object, number: SubNumber = _NO_SUBSCRIPTION
@@ -947,6 +949,7 @@ class ClientSession:
         moved_from = before.log_id if moved and before is not None else ""
         was_target = self._arrived(moved or self._redirects > 0)
         self.welcome, self._tries = message, 0
+        is_known = same and message.resumed and message.pub_epoch == self.publisher.epoch  # it never began anew
         stored = self.publisher.welcomed(message.pub_epoch, message.pub_seq, kept=same)
         self._effects.append(Ready(message, same, moved_from))
         if stored:
@@ -975,7 +978,7 @@ class ClientSession:
         self._speaking = dict(self.subscriptions)
         self._unsent_requests = sorted(self._requests)
         for advert in self.adverts.values():
-            advert.begin(kept=same and message.resumed)
+            advert.begin(kept=is_known)
         self._open_adverts = {number: each for number, each in self.adverts.items() if not each.is_settled}
         if was_target:
             self._effects.append(MoveEnded(None))

@@ -589,9 +589,13 @@ class AckBook:
         self._settled = {*self.unstored}
 
     def forget(self) -> None:
-        """The queue is another one now, or in another log: nothing of it is known."""
-        self._forget_offsets()
+        """The queue is another one now, or in another log: nothing of it is known.
+
+        The application may still acknowledge what it was shown before: that concerns no event of the new log.
+        """
+        self._begin_log(self._log_id)
         self._carried.clear()
+        self.inherits = True
 
     def _forget_offsets(self) -> None:
         """Offsets mean other events from now on."""
@@ -609,9 +613,13 @@ class AckBook:
         """The queue goes on at another broker, under other numbers; until now they were those of this log."""
         self._carried.update(dict.fromkeys((log_id, offset - self.base) for offset in self.unstored))
         self._bound()
+        self._begin_log(log_id)
+
+    def _begin_log(self, before: str) -> None:
+        """Offsets of another log follow those of the one that numbered deliveries before."""
         self._forget_offsets()
         self._renamed.clear()
-        self._logs.append(log_id)
+        self._logs.append(before)
         self.base = len(self._logs) * LOG_SPAN
 
     def check(self) -> None:

@@ -69,6 +69,7 @@ class _Change:
         self.before: dict[SubNumber, str | None] = {}  # of those that are requested; None if there was none
         self.refused: dict[SubNumber, WeftError] = {}
         self.left = 0  # requests without an answer
+        self.is_begun = False
 
 
 class Inbox:
@@ -332,7 +333,11 @@ class SubscriptionHandle:
                 self._begin_change()
 
     def _begin_change(self) -> None:
+        """Make the requests of the next change, once filters that had its numbers before have ended at the broker."""
         change, session = self._changes[0], self.driver.session
+        if any(number in session.subscriptions and number not in self._states for number in change.filters):
+            return
+        change.is_begun = True
         for number, each in change.filters.items():
             text, before = each.text, self._texts.get(number)
             if before == text:
@@ -389,7 +394,8 @@ class SubscriptionHandle:
             for each in [each for each in self._texts if each not in change.filters]:
                 self._end(each)
             if self.own and self.name and not self.options.share:
-                session.end_others(LABELLED, self.queue, self.options)
+                for each in session.end_others(LABELLED, self.queue, self.options):
+                    self._handles[each] = self
             finish_all([change.waiter])
         if self._changes and not self.is_over:
             self._begin_change()
@@ -397,6 +403,7 @@ class SubscriptionHandle:
     def _end(self, number: SubNumber) -> None:
         """One of several filters ends."""
         self._forget(number)
+        self._handles[number] = self  # until it has
         self.driver.session.ask(number, SubscriptionRequest("unsubscribe", internal=True))
 
     def _forget(self, number: SubNumber) -> None:
@@ -484,6 +491,11 @@ class SubscriptionHandle:
 
     def _ended(self, number: SubNumber, error: WeftError | None) -> None:
         """A filter has ended, and the subscription with its last one, or with any that the broker has ended."""
+        if number not in self._states:  # it was left out, or belongs to an earlier client
+            self._handles.pop(number, None)
+            if self._changes and not self._changes[0].is_begun:
+                self._begin_change()
+            return
         self._forget(number)
         if error is not None:
             error = self._named(number, error)

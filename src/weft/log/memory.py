@@ -166,9 +166,9 @@ class MemoryLog(GroupReader):
         """Make the next commits raise LogFullError."""
         self._refused_commits += number
 
-    def fail_syncs(self, number: int = 1) -> None:
+    def fail_syncs(self) -> None:
         """Make the next sync raise LogFailedError; after that the log refuses everything."""
-        self._failed_syncs += number
+        self._failed_syncs += 1
 
     def crash(self, rng: np.random.Generator | None = None) -> MemoryLog:
         """The log as it is found after a crash and opened again; this one refuses everything from now on.

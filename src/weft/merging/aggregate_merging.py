@@ -25,8 +25,6 @@ Forwards = frozenset[Interface]
 class AggregateMerging(Generic[T]):
     """Forwarded filters, merged for each neighbour; `overlapping` also merges across different forwards sets.
 
-    With `patience`, a merger that lost a component stays until `tidy`, as in `MergedSet`.
-
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forwarding, Poset
     >>> from weft.merging.mergeability import FilterMerging
@@ -37,13 +35,10 @@ class AggregateMerging(Generic[T]):
     {'I2': ['x < 0 OR x >= 0'], 'I3': ['x < 0 OR x >= 0']}
     """
 
-    def __init__(
-        self, forwarding: Forwarding[T], merging: Merging[T], overlapping: bool = False, patience: float = 0.0
-    ) -> None:
+    def __init__(self, forwarding: Forwarding[T], merging: Merging[T], overlapping: bool = False) -> None:
         self.forwarding = forwarding
         self.merging = merging
         self.overlapping = overlapping
-        self.patience = patience
         self._relation = forwarding.structure.relation
         self._groups: dict[Forwards, MergedSet[T]] = {}
         self._places: dict[Node[T], Forwards] = {}
@@ -152,5 +147,5 @@ class AggregateMerging(Generic[T]):
     def _group(self, forwards: Forwards) -> MergedSet[T]:
         group = self._groups.get(forwards)
         if group is None:
-            group = self._groups[forwards] = MergedSet(self._relation, self.merging, self.patience)
+            group = self._groups[forwards] = MergedSet(self._relation, self.merging)
         return group

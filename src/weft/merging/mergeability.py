@@ -25,6 +25,7 @@ T = TypeVar("T")
 MergeChoice = Literal["first", "widest"]
 
 _MAX_LETTERS = 16_384
+_BOXES = 4  # of a filter that may merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class FilterMerging(Merging[Region]):
     Added volume is measured under the schema's bounds; a filter that they cannot measure merges only perfectly. A
     merger has at most `pieces` intervals, points and patterns, or as many as its larger part, and a filter that has as
     many already is left as it is: otherwise every new value of an attribute would tell all values again. Filters of
-    more than `boxes` boxes are not tried.
+    more than four boxes are not tried.
 
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation
@@ -142,13 +143,12 @@ class FilterMerging(Merging[Region]):
     a = 1 AND (x < 0 OR x >= 0)
     """
 
-    def __init__(  # noqa: PLR0913 - structural constants
+    def __init__(
         self,
         schema: Schema | None = None,
         budget: MergeBudget | None = None,
         *,
         pieces: int = 64,
-        boxes: int = 4,
         choice: MergeChoice = "first",
         tries: int = 8,
     ) -> None:
@@ -156,13 +156,12 @@ class FilterMerging(Merging[Region]):
         self.schema = schema
         self.budget = budget
         self.pieces = pieces
-        self.boxes = boxes
         self._domain = self._measured(NormalForm((EVERYTHING,), schema))
 
     def signatures(self, made: Boxed) -> Iterable[Hashable]:
         """Each box without one of its attributes or comparisons; with a budget, also the structure."""
         boxes = made.form.boxes
-        if len(boxes) > self.boxes or _pieces(made.form) >= self.pieces:
+        if len(boxes) > _BOXES or _pieces(made.form) >= self.pieces:
             return  # hardly anything can merge with a filter that is already full
         for box in boxes:
             hashes = {part: hash((part, held)) for part, held in (*box.sets.items(), *box.residuals.items())}

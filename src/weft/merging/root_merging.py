@@ -4,8 +4,8 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from weft.merging.merge_parts import MergeChange
 from weft.merging.mergeability import Merging
@@ -30,15 +30,9 @@ class RootMerging(Generic[T]):
     (['x < 0 OR x >= 0'], ['x < 10'])
     """
 
-    def __init__(
-        self,
-        structure: Structure[T],
-        merging: Merging[T],
-        patience: float = 0.0,
-        estimate: Callable[[Any], float] | None = None,
-    ) -> None:
+    def __init__(self, structure: Structure[T], merging: Merging[T]) -> None:
         self.structure = structure
-        self.merged: MergedSet[T] = MergedSet(structure.relation, merging, patience, estimate)
+        self.merged: MergedSet[T] = MergedSet(structure.relation, merging)
         self.apply(Change((), tuple(node.thing for node in structure.roots if node.thing is not None)))
 
     def add(self, thing: T, interface: Interface = 0) -> MergeChange[T]:

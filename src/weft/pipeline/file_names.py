@@ -57,9 +57,9 @@ def has_files(path: str) -> bool:
     return next(data_files(path), None) is not None
 
 
-def files_without_bytes(path: str, format: str | None = None) -> list[str]:
+def files_without_bytes(path: str) -> list[str]:
     """The Parquet files of this machine that have not even a header: Spark skips them without a word."""
-    if "://" in plain_path(path) or format_of(path, format) != "parquet":
+    if "://" in plain_path(path) or format_of(path, None) != "parquet":
         return []
     return sorted(file for file in data_files(path) if Path(file).stat().st_size == 0)
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from weft.errors import PipelineError
 
 _DAY = 86_400_000_000
+_DIGITS = 3  # of a second, in rows that are left out
 _ODD_IN_JSON = r'[\x00-\x1f"\\]'
 _ODD_IN_CSV = '[",\n\r]'
 _ESCAPE = re.compile(r'[\x00-\x1f"\\]')
@@ -201,18 +202,18 @@ def csv_column(array: Any) -> Any:
     return pc.fill_null(texts, "")
 
 
-def json_rows(batch: pa.RecordBatch, digits: int = 3) -> list[str]:
+def json_rows(batch: pa.RecordBatch) -> list[str]:
     """Whole rows as JSON, as Spark shows rows that are left out."""
     if not batch.num_columns:
         return ["{}"] * batch.num_rows
     parts = [
-        [f"{string_text(name)}:{text}" for text in _safe_column(array, digits)]
+        [f"{string_text(name)}:{text}" for text in _safe_column(array)]
         for name, array in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return ["{" + ",".join(row) + "}" for row in zip(*parts, strict=True)]
 
 
-def _safe_column(array: Any, digits: int) -> list[str]:
+def _safe_column(array: Any) -> list[str]:
     if pa.types.is_string(array.type):
-        return [value_text(value, array.type, digits) for value in _values(array)]
-    return list(json_column(array, digits).to_pylist())
+        return [value_text(value, array.type, _DIGITS) for value in _values(array)]
+    return list(json_column(array, _DIGITS).to_pylist())

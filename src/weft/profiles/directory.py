@@ -216,11 +216,11 @@ class Directory:
         """Every query with every profile that matches it now."""
         return {(query, profile) for query in self._queries for profile in self._seen_by(query)}
 
-    def forest(self, meeting: Meeting, kind: str | None = None) -> DoubleForest[Region]:
-        """The profiles, and the queries of a meeting, in their order: those that require a value of the partition's
-        attribute, and those that require none. Use it for taxonomies; do not change it.
+    def forest(self, meeting: Meeting) -> DoubleForest[Region]:
+        """The profiles, and the queries of a meeting, in their order: those that require no value of the partition's
+        attribute. Use it for taxonomies; do not change it.
         """
-        return self._forest(meeting, kind)
+        return self._forest(meeting, None)
 
     @property
     def comparisons(self) -> int:

@@ -1,15 +1,15 @@
 """Pairs of profiles and queries that match, by profile and by query (thesis 6.1: M_PQ and M_QP). Both directions agree.
 
-Each side numbers its nodes by slots. `SparsePairs` stores each pair in sets, in both directions. `TopPairs`, for
-covering, stores a pair only if the profile's parent is not paired with the same query, and derives the rest from the
-forest. It is small where taxonomies
-are deep; random boxes make shallow ones, which save little.
+Each side numbers its nodes by slots. `SparsePairs` stores each pair in both directions. `TopPairs`, for covering, only
+stores a pair if the profile's parent is not paired with the same query, and derives the rest from the forest. It is
+small where taxonomies are deep; random boxes make shallow ones, which save little.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from weft.errors import OptionError
 from weft.order.node import Node
 
 PairSlot = int
+_Partners: TypeAlias = "array[int] | set[PairSlot]"
 Flags = NDArray[np.bool_]  # by the slots of the other side
 PROFILES, QUERIES = 0, 1
 
@@ -59,13 +60,16 @@ class ProfilePairs(Protocol):
 
 
 class SparsePairs:
-    """The pairs of each slot as sets, in both directions: memory is O(slots that have pairs + pairs)."""
+    """The pairs of each slot, in both directions: memory is O(slots that have pairs + pairs).
 
-    def __init__(self, room: int = 64) -> None:
+    Few pairs of a slot are an array, which takes a seventh of a set; `few` bounds what removing one of them costs.
+    """
+
+    def __init__(self, room: int = 64, few: int = 32) -> None:
         if room < 1:
             raise OptionError(f"room is {room}; give a positive number")
-        self._room = [room, room]
-        self._pairs: tuple[dict[PairSlot, set[PairSlot]], dict[PairSlot, set[PairSlot]]] = ({}, {})
+        self._room, self._few = [room, room], few
+        self._pairs: tuple[dict[PairSlot, _Partners], dict[PairSlot, _Partners]] = ({}, {})
 
     def __len__(self) -> int:
         """The number of pairs."""
@@ -92,8 +96,8 @@ class SparsePairs:
 
     def shared(self, side: int, slots: Sequence[PairSlot]) -> Flags:
         """What all of the slots, at least one, are paired with."""
-        flags, sets = self.nothing(side), [self._pairs[side].get(slot, set()) for slot in slots]
-        flags[list(set.intersection(*sets))] = True
+        flags, first = self.nothing(side), set(self.partners(side, slots[0]))
+        flags[list(first.intersection(*(self.partners(side, slot) for slot in slots[1:])))] = True
         return flags
 
     def joined(self, side: int, slots: Sequence[PairSlot]) -> Flags:
@@ -107,15 +111,24 @@ class SparsePairs:
         """Set the pairs of a slot that has none yet. Cost: O(pairs), and a byte for each slot of the other side."""
         others: list[PairSlot] = np.flatnonzero(matched).tolist()
         if others:
-            self._pairs[side][slot] = set(others)
+            self._pairs[side][slot] = array("I", others) if len(others) <= self._few else set(others)
+            back = self._pairs[1 - side]
             for other in others:
-                self._pairs[1 - side].setdefault(other, set()).add(slot)
+                known = back.get(other)
+                if known is None:
+                    back[other] = array("I", (slot,))
+                elif isinstance(known, set):
+                    known.add(slot)
+                elif len(known) < self._few:
+                    known.append(slot)
+                else:
+                    back[other] = {*known, slot}
 
     def drop(self, side: int, slot: PairSlot) -> None:
         """Remove all pairs of a slot. Cost: O(pairs)."""
         for other in self._pairs[side].pop(slot, ()):
             left = self._pairs[1 - side][other]
-            left.discard(slot)
+            left.remove(slot)
             if not left:
                 del self._pairs[1 - side][other]
 

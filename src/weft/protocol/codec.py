@@ -113,14 +113,14 @@ class MessageReader(Generic[M]):
             raise RemoteProtocolError(f"a message that was received cannot be read: {error}") from None
 
 
-def client_messages(most: int = MAX_FRAME) -> MessageReader[IncomingMessage]:
+def client_messages() -> MessageReader[IncomingMessage]:
     """A reader of the messages of clients and neighbouring brokers, for any connection of a broker.
 
     >>> from weft.protocol.messages import Ping
     >>> client_messages().feed(encode([Ping(7)]))
     [Ping(token=7)]
     """
-    return MessageReader(_client, most)
+    return MessageReader(_client, MAX_FRAME)
 
 
 def broker_messages(most: int = MAX_FRAME) -> MessageReader[BrokerMessage]:

@@ -294,7 +294,7 @@ class AskStored(Message, frozen=True, tag=21):
 
 
 class AskSpace(Message, frozen=True, tag=25):
-    """Requests a `OfferedSpace` now, and another one whenever it changes. From version 7 on."""
+    """Requests an `OfferedSpace` now, and another one whenever it changes; once on a connection. From version 7 on."""
 
 
 class Question(Message, frozen=True, tag=24):

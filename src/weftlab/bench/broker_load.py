@@ -168,8 +168,9 @@ class Flood:
             wire.transport.abort()
 
 
-def in_parts(made: Sequence[bytes], size: int = 100) -> list[tuple[int, bytes]]:
-    """Encoded events, some at a time."""
+def in_parts(made: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    """Encoded events, a hundred at a time."""
+    size = 100
     return [(len(made[at : at + size]), b"".join(made[at : at + size])) for at in range(0, len(made), size)]
 
 

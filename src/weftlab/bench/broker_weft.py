@@ -42,11 +42,21 @@ _head = msgspec.msgpack.Decoder(QuoteHead)
 class WeftBroker:
     """`weft serve` as a process, with its log in a directory, or in memory."""
 
-    def __init__(self, data: Path | None, *settings: str, listen: str = "weft://127.0.0.1:0") -> None:
+    def __init__(self, data: Path | None, *settings: str) -> None:
         where = ["--memory"] if data is None else ["--data", str(data)]
         # a load sends no heartbeats, and may take minutes to subscribe
         quiet = ["--set", "limits.idle=0"]
-        self._command = [sys.executable, "-m", "weft", "serve", "--listen", listen, *where, *quiet, *settings]
+        self._command = [
+            sys.executable,
+            "-m",
+            "weft",
+            "serve",
+            "--listen",
+            "weft://127.0.0.1:0",
+            *where,
+            *quiet,
+            *settings,
+        ]
         self._said: deque[str] = deque(maxlen=20)
 
     def __enter__(self) -> Self:

@@ -50,7 +50,7 @@ def run(clients: int, passes: int, progress: Progress) -> list[Result]:
     return results + _memory(clients)
 
 
-def losses(size: int, seed: int, steps: int = 6 * _LABELS) -> tuple[float, float]:
+def losses(size: int, seed: int) -> tuple[float, float]:
     """The mean share of wanted labels that the neighbour does not find, as printed and with exact counts."""
     shape, rng = FilterShape(size, hashes=4, bits=8, seed=seed), np.random.default_rng(seed)
     broker: FilterBroker[int] = FilterBroker(shape, FilterShape(4))
@@ -59,7 +59,7 @@ def losses(size: int, seed: int, steps: int = 6 * _LABELS) -> tuple[float, float
     labels = rng.permutation(1 << 20)[:_LABELS].tolist()
     wanted: set[int] = set()
     missing: list[tuple[float, float]] = []
-    for step in range(steps):
+    for step in range(6 * _LABELS):
         label = labels[int(rng.integers(_LABELS))]
         if label in wanted:
             wanted.remove(label)

@@ -219,11 +219,11 @@ def _many(effort: OrderEffort, name: str, schema: FilterSchema, size: int) -> li
     ]
 
 
-def _check_roots(forest: Structure[Any], asked: int = 200) -> None:
+def _check_roots(forest: Structure[Any]) -> None:
     """Whether some nodes are roots exactly if no other covers them, by comparing each with all."""
     nodes = list(forest)
     columns = BoxColumns.of([node.made.form.boxes[0] for node in nodes])
-    for at in range(0, len(nodes), max(len(nodes) // asked, 1)):
+    for at in range(0, len(nodes), max(len(nodes) // 200, 1)):
         covering = int(columns.covering(nodes[at].made.form.boxes[0]).sum())
         assert (covering == 1) == (forest.top in nodes[at].parents), "a root is what no other covers"
 

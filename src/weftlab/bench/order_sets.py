@@ -93,11 +93,11 @@ def _meet(table: Any, queries: Sequence[NormalForm], profiles: Sequence[NormalFo
         table.add_profile(profile, name)
 
 
-def _check_told(roots: RootMerging[Any], rng: np.random.Generator, events: int = 300) -> None:
+def _check_told(roots: RootMerging[Any], rng: np.random.Generator) -> None:
     """What is told lets through what the roots do, and with perfect mergers nothing else."""
     wanted = [box for node in roots.structure.roots for box in node.made.form.boxes]
     told = [box for item in roots.merged for box in roots.structure.relation.make(item.thing).form.boxes]
-    for _ in range(events):
+    for _ in range(300):
         names = rng.permutation(["a", "b", "c"])[: int(rng.integers(1, 4))].tolist()
         event = {name: int(rng.integers(-1, TOP + 2)) for name in names}
         assert any(event in box for box in wanted) == any(event in box for box in told), "mergers must be perfect"

@@ -34,8 +34,8 @@ _FINGERS = (Find, LookupStep)  # upkeep while time passes: nothing else looks up
 class CountedRing:
     """Nodes on a network that takes no time. Only nodes that are named pass time."""
 
-    def __init__(self, nodes: int, groups: GroupRule | None, seed: int = 1) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, nodes: int, groups: GroupRule | None) -> None:
+        self.rng = np.random.default_rng(1)
         self.settings = RingSettings(_MAPPING, replicas=2, index=ScanIndex, groups=groups)
         ids = self.rng.choice(_SPACE.size, nodes, replace=False).tolist()
         self.nodes = {

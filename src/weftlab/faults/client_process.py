@@ -86,16 +86,6 @@ class PublishedHere(msgspec.Struct, frozen=True):
     odd: bool = False  # no broker accepts it
 
 
-class Guest(SubscriptionState):
-    """A subscription in the queue of another one, whose deliveries go there. The protocol allows it, and the library
-    does not do it: each of its subscriptions has a queue of its own.
-    """
-
-    def __init__(self, number: SubNumber, options: SubscriptionOptions, queue: QueueNumber, session: ClientSession):
-        super().__init__(number, options, window=_WINDOW, token=session.token)
-        self.queue, self.book = queue, None
-
-
 class ClientProcess:
     """One session of a client and the application that uses it."""
 
@@ -133,11 +123,10 @@ class ClientProcess:
 
     def subscribe(self, number: SubNumber, wanted: WantedSubscription) -> None:
         """Subscribe, or go on with a subscription that the broker may have."""
-        if wanted.queue == QueueNumber(number):
-            state = SubscriptionState(number, wanted.options, window=_WINDOW, token=self.session.token)
+        queue, token = wanted.queue, self.session.token
+        state = SubscriptionState(number, wanted.options, window=_WINDOW, token=token, queue=queue)
+        if queue == QueueNumber(number):
             self.consumers[number] = Consumer(self._client, self, state)
-        else:
-            state = Guest(number, wanted.options, wanted.queue, self.session)
         self.session.subscribe(state, self._request(number, "subscribe", wanted.filter))
         self.connection.flush()
         if wanted.ending:
@@ -221,7 +210,8 @@ class ClientProcess:
                 for event in map(self._settled, events):
                     client.refused(event, notice.code)
             case effects.Arrived(number, messages):
-                self.consumers[number].arrived(messages)
+                if number in self.consumers:  # otherwise the subscriptions that share this queue are about to end
+                    self.consumers[number].arrived(messages)
             case effects.Answered():
                 self._answered(notice)
             case effects.Ended(number):
@@ -406,7 +396,8 @@ class Consumer:
         self._settle()
 
     def _settle(self) -> None:
-        self._inbox.settle(self._state.book)
+        reader = self._process.session.readers.get(self._state.queue)
+        self._inbox.settle(None if reader is None else reader.book)
         self._process.connection.flush()
         self._look()
 

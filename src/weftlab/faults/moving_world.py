@@ -197,6 +197,8 @@ class MovingWorld:
                     self._restored += 1
                     copy = broker.log.backup(f"{broker.log.log_id}.{self._restored}")
                     self.engine.after(1 + rng.randrange(4 * _APART), lambda: self._restore(broker, copy))
+            case "log lost":
+                self._lose_log(rng)
             case "link cut":
                 trunk.cut()
             case "link half open":
@@ -228,6 +230,18 @@ class MovingWorld:
         self.trace.count("op: backup restored")
         broker.oracle.repeats.update(self.events)
         broker.rewind(copy)
+
+    def _lose_log(self, rng: Random) -> None:
+        """A broker to which a session is moving, if there is one, loses its disk."""
+        running = [each for each in self.brokers if each.core is not None and not each.is_committing]
+        busy = [each for each in running if each.core is not None and each.core._moves.arrivals.arriving]
+        if not running or self._is_healing:
+            return
+        broker = rng.choice(busy or running)
+        self.trace.count("op: log lost in a move" if busy else "op: log lost")
+        self._restored += 1
+        broker.oracle.repeats.update(self.events)
+        broker.rewind(MemoryLog(f"log-{self.plan.seed}-{broker.name}.{self._restored}"))
 
     def _attach(self, trunk: Trunk) -> None:
         """Two brokers are neighbours again, once both know that they were not."""

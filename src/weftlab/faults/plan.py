@@ -215,6 +215,7 @@ DRASTIC = (  # after these, what was published before is not promised to everybo
     "abandon",
     "detach on the path",
     "restore backup",
+    "log lost",
 )
 
 

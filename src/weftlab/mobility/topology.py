@@ -146,9 +146,9 @@ def write_brite(topology: Topology, path: Path) -> None:
 # -- generated ---------------------------------------------------------------------------------------
 
 
-def generated(areas: int, routers: int, rng: np.random.Generator, longest: int = LONGEST_DELAY) -> Topology:
+def generated(areas: int, routers: int, rng: np.random.Generator) -> Topology:
     """So many autonomous areas with so many routers each. Delays grow with distance; the largest one between two
-    routers is `longest`.
+    routers is LONGEST_DELAY.
 
     A router joins its area with links to the two nearest of up to twelve earlier ones. Neighbouring areas have two
     links between them. Cost: O(n log n), and O(n^2 log n) up to 300 routers for the exact scale.
@@ -178,7 +178,7 @@ def generated(areas: int, routers: int, rng: np.random.Generator, longest: int =
     ordered = sorted(pairs)
     raw = [max(1, round(1000 * _distance(places[one], places[other]))) for one, other in ordered]
     rough = Topology("generated", len(places), tuple((*pair, at) for pair, at in zip(ordered, raw, strict=True)), ())
-    scale = longest / max(1, _largest_delay(rough))
+    scale = LONGEST_DELAY / max(1, _largest_delay(rough))
     edges = tuple((one, other, max(1, int(delay * scale))) for one, other, delay in rough.edges)
     return Topology(f"{areas} areas of {routers} routers", len(places), edges, tuple(places))
 

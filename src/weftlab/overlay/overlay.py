@@ -61,7 +61,7 @@ class PlacedEvent(NamedTuple):
 class Scenario:
     """Brokers, subscriptions, which of these leave, and the events.
 
-    With `hierarchy`, each broker's neighbour towards the root is its master; otherwise all are peers. With
+    With `hierarchy`, each broker's neighbour towards the root is its parent; otherwise all are peers. With
     `advertised`, the brokers that publish advertise everything, so that nothing is told towards brokers behind which no
     one publishes.
     """

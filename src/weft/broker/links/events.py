@@ -52,7 +52,8 @@ class NeighbourEvent(NamedTuple):
     head: bytes
     payload: bytes
     size: int  # bytes of head and payload
-    placed: tuple[bytes, bytes] | None = None  # the name of a space, and the event's place in it
+    batch_places: BatchPlaces | None = None  # of the events that were matched with it
+    at: int = 0  # its position among them
 
 
 class EventWindow:
@@ -285,22 +286,21 @@ class EventForwarding:
     def _send(self, neighbour: Neighbour, connection: Connection, events: Sequence[NeighbourEvent]) -> None:
         """Send events in frames. All events of a frame have places that the neighbour wants, or none has."""
         wanted = neighbour.places_wanted
-        frame: list[LinkEvent] = []
-        places: list[bytes] = []
+        frame: list[NeighbourEvent] = []
         size = 0
+        with_places = False
         for event in events:
-            place = event.placed[1] if wanted and event.placed is not None and event.placed[0] == wanted else None
+            placed = event.batch_places
+            has_place = placed is not None and placed.space == wanted
             is_full = size + event.size > _FRAME_BYTES or len(frame) >= MOST_EVENTS
-            if frame and (is_full or (place is None) == bool(places)):
-                self._out.send(connection.id, _frame(frame, wanted, places))
-                frame, places, size = [], [], 0
-            session, epoch, sequence = event.origin
-            frame.append(LinkEvent(Offset(event.offset), session, epoch, sequence, Raw(event.head), event.payload))
-            if place is not None:
-                places.append(place)
+            if frame and (is_full or has_place is not with_places):
+                self._out.send(connection.id, _frame(frame, with_places))
+                frame, size = [], 0
+            frame.append(event)
             size += event.size
+            with_places = has_place
         if frame:
-            self._out.send(connection.id, _frame(frame, wanted, places))
+            self._out.send(connection.id, _frame(frame, with_places))
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -348,10 +348,9 @@ class EventForwarding:
                     unrouted += range(len(found), len(found) + len(places))
                 may_expire = may_expire or batch.expires is not None
                 first, heads, payloads, sizes = batch.first, batch.heads, batch.payloads, batch.sizes
-                carried = batch.places
+                placed = batch.places
                 for at, origin in zip(places, batch.origins[places].tolist(), strict=True):
-                    placed = None if carried is None else (carried.space, carried.of(at))
-                    found.append(NeighbourEvent(first + at, origin, heads[at], payloads[at], sizes[at], placed))
+                    found.append(NeighbourEvent(first + at, origin, heads[at], payloads[at], sizes[at], placed, at))
                 if after is not None:
                     return found, unrouted, after, may_expire
         return found, unrouted, end, may_expire
@@ -380,10 +379,20 @@ class EventForwarding:
         return found, unrouted, after
 
 
-def _frame(events: list[LinkEvent], space: bytes, places: list[bytes]) -> LinkEvents:
-    if not places:
-        return LinkEvents(tuple(events))
-    return PlacedLinkEvents(tuple(events), space=space, places=b"".join(places))
+def _frame(events: Sequence[NeighbourEvent], with_places: bool) -> LinkEvents:
+    """Some events, at least one, as a frame; with their places, all of one space."""
+    made: list[LinkEvent] = []
+    for event in events:
+        session, epoch, sequence = event.origin
+        made.append(LinkEvent(Offset(event.offset), session, epoch, sequence, Raw(event.head), event.payload))
+    first, last = events[0].batch_places, events[-1].batch_places
+    if not with_places or first is None:
+        return LinkEvents(tuple(made))
+    if first is last and events[-1].at - events[0].at == len(events) - 1:  # one after the other in their batch
+        places = first.data[events[0].at * first.width : (events[-1].at + 1) * first.width]
+    else:
+        places = b"".join([each.batch_places.of(each.at) for each in events if each.batch_places is not None])
+    return PlacedLinkEvents(tuple(made), space=first.space, places=places)
 
 
 def with_links(matched: Matched, routes: Mapping[int, Sequence[int]]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

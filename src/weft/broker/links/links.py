@@ -618,7 +618,7 @@ class Links:
         """A neighbour wants places, or does not any more."""
         neighbour = self.neighbours.get(Link(message.source))
         if neighbour is not None:
-            neighbour.places_wanted = message.body.removeprefix(PLACES_WANTED)
+            neighbour.places_wanted = message.body.removeprefix(PLACES_WANTED)[:8]
 
     def _next_hop(self, message: LinkRelay) -> Neighbour | None:
         hop = self.reach.next_hop(message.destination)

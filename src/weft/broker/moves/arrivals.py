@@ -603,10 +603,10 @@ class Arrivals:
         """What is claimed of a session."""
         return [each for (whose, _), each in self.finishing.items() if whose == session and each.claims]
 
-    def claim_anew(self, session: Session, peer: str, epoch: int) -> Arrival:
-        """A session has begun anew, without anything of what the old broker has: claim that."""
+    def claim_anew(self, session: Session, peer: str, epoch: int, noted: Offset) -> Arrival:
+        """A session goes on without what the old broker has: claim that, but not what it gets here from `noted` on."""
         claim = Arrival(session, peer, epoch, "", Offset(0), 0, 0, new_collector(session.id, self._journal.next))
-        claim.state, claim.late, claim.noted = MoveState.HOME, (PullPhase.EVENTS.value, 0), self._journal.next
+        claim.state, claim.late, claim.noted = MoveState.HOME, (PullPhase.EVENTS.value, 0), noted
         self.finishing[session.id, epoch] = claim
         self._store_claim(claim)
         return claim

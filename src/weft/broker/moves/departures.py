@@ -7,7 +7,7 @@ since it described the session, because the copy there has collected some of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,6 +64,7 @@ from weft.protocol.move_messages import (
     MoveEnd,
     MoveFinish,
     MoveFlush,
+    MoveInvite,
     MovePull,
     MoveRefused,
     MoveRequest,
@@ -86,6 +87,7 @@ _LETTERS = 100  # dead letters in one chunk
 _SEEN_AT_ONCE = 2_000  # publishers in one message
 _SHOWN_AT_ONCE = 1_000  # profiles in one message
 _LONGEST = 200_000  # events between the description and the cut; beyond that the session is described again
+_REMINDED = 30_000_000  # microseconds after which new brokers are told again
 _DAY = 86_400_000_000  # microseconds that a tombstone is kept at least
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -108,15 +110,17 @@ class AskedMove(NamedTuple):
     peer: str
     version: int = 0  # of subscriptions and advertisements since then
     invited: bool = False  # it was not the client that asked
+    start: Offset = Offset(0)  # the end of the log then; what came since is looked at when the session is cut off
 
     def row(self, session: SessionId) -> MoveRow:
         """Its row in the log; a session has one at most."""
-        return MoveRow(session, MoveSide.ASKED, 0, self.peer, 0, self.epoch, self.version, _encode(self.invited))
+        rest = self.epoch, self.version, _encode(self.invited)
+        return MoveRow(session, MoveSide.ASKED, 0, self.peer, self.start, *rest)
 
     @staticmethod
     def of(row: MoveRow) -> AskedMove:
         """The converse."""
-        return AskedMove(row.cut, row.peer, row.got, msgspec.msgpack.decode(row.body, type=bool))
+        return AskedMove(row.cut, row.peer, row.got, msgspec.msgpack.decode(row.body, type=bool), Offset(row.start))
 
 
 class Tombstone(NamedTuple):
@@ -147,11 +151,17 @@ class LeftQueue:
     number: QueueNumber
     seat: SeatId
     position: Position
-    members: dict[int, SubNumber] = field(default_factory=dict)
+    options: QueueOptions
+    members: dict[SeatId, SubNumber] = field(default_factory=dict)
+    filters: dict[SubNumber, str] = field(default_factory=dict)
 
     def has(self, offset: int) -> bool:
         """Whether an event of its own is not done with."""
         return offset >= self.position.acked_below and not _within(self.position.above, offset)
+
+
+def _epoch(departure: Departure) -> int:
+    return departure.epoch
 
 
 def _within(ranges: list[Range], offset: int) -> bool:
@@ -165,6 +175,11 @@ class _DepartureBody(msgspec.Struct, frozen=True, array_like=True):
     pub_seq: int
     queues: tuple[int, ...]  # the consumer ids of its queues
     seen: tuple[PublisherPosition, ...]
+    adverts: tuple[tuple[int, str], ...] = ()
+    keep: int = 0
+    lost: bool = False  # the new broker has lost its log
+    meetings: tuple[tuple[SubNumber, str], ...] = ()
+    profiles: tuple[MovedProfile, ...] = ()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -185,6 +200,7 @@ class Departure:
     shown: list[LeftProfile] = field(default_factory=list)  # what its subscriptions were shown of profiles
     stored: bool = False
     finishing: bool = False  # it is forgotten as soon as that is stored
+    held: bool = False  # it goes to another broker as soon as that is stored
 
     def row(self) -> MoveRow:
         """Its row in the log."""
@@ -220,6 +236,8 @@ class Departures:
         self._ingest, self._links, self._adverts, self._clients, self._post = ingest, links, adverts, clients, post
         self.left: dict[tuple[SessionId, int], Departure] = {}
         self.tombstones: dict[SessionId, Tombstone] = {}
+        self.described: dict[SessionId, Session] = {}  # at least those with `asked`
+        self._timers, self._is_reminding = parts.timers, False
         self.profiles: MovedProfiles
 
     # -- a broker asks ----------------------------------------------------------------------------------
@@ -243,7 +261,9 @@ class Departures:
             self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
         else:
             before, session.epoch = session.epoch, epoch
-            session.asked = answered = AskedMove(epoch, source, 0, message.invited)
+            session.asked = answered = AskedMove(epoch, source, 0, message.invited, self._journal.end)
+            self.described[session.id] = session
+            self.watch(now)
             rows = [Put(session.row()), Put(answered.row(session.id))]
             self._journal.write.require(rows, MoveStored(MoveStep.ANSWERED, (session, answered, before)))
 
@@ -256,33 +276,46 @@ class Departures:
         """The epoch is stored: describe the session, if nothing has happened since."""
         if session.asked != asked or session.cutting is not None or self._sessions.by_id.get(session.id) is not session:
             return
+        queues = [
+            MovedQueue(number, queue.ordered, queue.lag, queue.disconnect, queue.gap is not None)
+            for number, queue in sorted(session.queues.items())
+            if isinstance(queue, Queue) and not queue.share
+        ]
+        subs = [
+            MovedSubscription(number, sub.text, sub.queue.number)
+            for number, sub in sorted(session.subs.items())
+            if isinstance(sub.queue, Queue) and not sub.queue.share
+        ]
         meetings, profiles = self.profiles.described(session)
-        parts = [*_described(session, profiles)]
-        for at, part in enumerate(parts):
-            told = MovedSession(
-                session.id,
-                asked.epoch,
-                at,
-                len(parts),
-                session.name,
-                session.owner,
-                self._journal.log_id,
-                self._journal.end,
-                asked.version,
-                session.keep,
-                tuple(part.queues),
-                tuple(part.subs),
-                tuple(part.adverts),
-            )
-            if meetings or profiles:
+        adverts = [(number, text) for number, (_, text) in sorted(session.adverts.items())]
+        whose = session.id, asked.epoch, session.name, session.owner
+        what = _Part(queues, subs, adverts, [*profiles])
+        self._describe(asked.peer, whose, (self._journal.end, asked.version, session.keep), what, meetings, now)
+
+    def _describe(  # noqa: PLR0913, PLR0917 - what a description has
+        self,
+        to: str,
+        whose: tuple[SessionId, int, str, str],
+        at: tuple[Offset, int, int],
+        what: _Part,
+        meetings: Mapping[SubNumber, str],
+        now: Now,
+    ) -> None:
+        """Send the description of a session, in parts: whose it is, as of when, and what it has."""
+        session, epoch, name, owner = whose
+        parts = [*_in_parts(what)]
+        for number, part in enumerate(parts):
+            has = tuple(part.queues), tuple(part.subs), tuple(part.adverts)
+            told = MovedSession(session, epoch, number, len(parts), name, owner, self._journal.log_id, *at, *has)
+            if meetings or what.profiles:
                 mine = tuple((sub.number, meetings[sub.number]) for sub in part.subs if sub.number in meetings)
                 told = MovedSessionWithProfiles(
-                    **{name: getattr(told, name) for name in told.__struct_fields__},
+                    **{field: getattr(told, field) for field in told.__struct_fields__},
                     meetings=mine,
                     profiles=tuple(part.profiles),
                     profile_version=self.profiles.highest,
                 )
-            self._post(asked.peer, told, now)
+            self._post(to, told, now)
 
     @staticmethod
     def undo_answer(session: Session, asked: AskedMove, before: int | None) -> None:
@@ -323,7 +356,8 @@ class Departures:
             reason = f"session {session.name!r} has gone on here since it was asked for"
             self._refuse(message, source, (code, reason), session.epoch, now)
             return
-        if asked.version != message.version or journal.next - message.start > _LONGEST:
+        is_gone = message.start < journal.first or journal.next - message.start > _LONGEST
+        if asked.version != message.version or is_gone:
             self._refuse(message, source, ("changed", "the session has changed"), session.epoch, now)
             return
         self._ingest.match(now)
@@ -379,13 +413,28 @@ class Departures:
         departure.queues = []
         for number, queue in sorted(session.queues.items()):
             assert isinstance(queue, Queue)
-            left = LeftQueue(number, queue.consumer_id, queue.position(journal.end), dict(queue.members.items()))
-            departure.queues.append(left)
+            options = QueueOptions(queue.ordered, queue.lag, queue.disconnect, "", "")
+            members = dict(queue.members.items())
+            filters = {each: session.subs[each].text for each in members.values()}
+            position = queue.position(journal.end)
+            departure.queues.append(LeftQueue(number, queue.consumer_id, position, options, members, filters))
             changes.append(Put(queue_row(queue, journal.end)))
         departure.letters = any(journal.log.dead(queue.seat, Offset(0), 1) for queue in departure.queues)
         seats = tuple(int(queue.seat) for queue in departure.queues)
         numbers = session.pub_epoch, session.pub_received
-        departure.body = _DepartureBody(session.name, session.owner, *numbers, seats, self._seen(departure))
+        adverts = tuple((number, text) for number, (_, text) in sorted(session.adverts.items()))
+        meetings, profiles = self.profiles.described(session)
+        departure.body = _DepartureBody(
+            session.name,
+            session.owner,
+            *numbers,
+            seats,
+            self._seen(departure),
+            adverts,
+            session.keep,
+            meetings=tuple(sorted(meetings.items())),
+            profiles=tuple(profiles),
+        )
         departure.shown = self.profiles.shown(session)
         changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
         changes += self.profiles.rows(session)
@@ -427,6 +476,7 @@ class Departures:
         self.left[departure.id, departure.epoch] = departure
         self._close(departure, Bye("moved", departure.address))
         self.end(departure, now)
+        self.watch(now)
 
     def undo_cut(self, departure: Departure, reason: str) -> None:
         """The log is full. The client comes back, and the other broker sends its marker again."""
@@ -578,6 +628,104 @@ class Departures:
             yield from rows
             after = rows[-1].offset
 
+    # -- the new broker has crashed, or lost its log ----------------------------------------------------
+
+    def watch(self, now: Now) -> None:
+        """Remind new brokers while any has not got everything: one may have crashed, or lost its log, and says so."""
+        if (self.left or self._with_asked()) and not self._is_reminding:
+            self._is_reminding = True
+            self._timers.add(now.monotonic + _REMINDED, self._remind)
+
+    def _remind(self, now: Now) -> None:
+        self._is_reminding = False
+        for departure in self.left.values():
+            self.remind(departure, now)
+        for session, asked in self._with_asked():
+            if session.cutting is None:  # that is stored, or on its way into the log
+                self._journal.write.require((), MoveStored(MoveStep.ANSWERED, (session, asked, None)))
+        self.watch(now)
+
+    def _with_asked(self) -> list[tuple[Session, AskedMove]]:
+        """The sessions that another broker was told of, and may have."""
+        here = self._sessions.by_id
+        self.described = {key: each for key, each in self.described.items() if each.asked and here.get(key) is each}
+        return [(each, each.asked) for each in self.described.values() if each.asked is not None]
+
+    def remind(self, departure: Departure, now: Now) -> None:
+        """Tell the new broker again that the session is its own."""
+        if not departure.finishing and not departure.held:
+            self.end(departure, now)
+
+    def offer(self, departure: Departure, broker: str, now: Now) -> None:
+        """Ask another broker to take over what has left: the one for which it left is gone."""
+        self._lost(departure)
+        body = departure.body
+        self._post(broker, MoveInvite(departure.id, departure.epoch + 1, body.name, body.owner), now)
+
+    def returned(self, message: MoveUnknown, source: str) -> None:
+        """A broker knows nothing of a session that has left for it: it has lost its log."""
+        departure = self.left.get((message.session, message.epoch))
+        if departure is not None and departure.peer == source:
+            self._lost(departure)
+
+    def _lost(self, departure: Departure) -> None:
+        if not departure.body.lost and not departure.finishing and not departure.held:
+            self._counts["departures lost"] += 1
+            departure.body = msgspec.structs.replace(departure.body, lost=True)
+            self._journal.write.changes.append(Put(departure.row()))
+
+    def hand_on(self, message: MoveRequest, source: str, now: Now) -> bool:
+        """Describe a session to a broker that asks for it, if the one for which it left has lost it.
+
+        That one says so, or asks itself: it asks for nothing that it has. False if this is not so.
+        """
+        departure = self.newest(message.session)
+        if departure is None or departure.body.owner != message.owner:
+            return False
+        again = (departure.epoch, departure.peer) == (message.epoch, source) and departure.body.lost
+        if not again and (message.epoch <= departure.epoch or not (departure.body.lost or departure.peer == source)):
+            return False
+        if departure.finishing or departure.held:
+            return True  # it asks again
+        if again:
+            self._describe_left(departure, now)
+            return True
+        self._lost(departure)
+        departure.held = True
+        row = msgspec.structs.replace(departure.row(), epoch=message.epoch, peer=source)
+        before = departure.id, MoveSide.DEPARTURE, departure.epoch
+        rows: list[StateChange] = [Remove(MoveRow, before), Put(row)]
+        self._journal.write.require(rows, MoveStored(MoveStep.HANDED_ON, (departure, message.epoch, source)))
+        return True
+
+    def handed_on(self, departure: Departure, epoch: int, peer: str, now: Now) -> None:
+        """That is stored."""
+        del self.left[departure.id, departure.epoch]
+        departure.epoch, departure.peer, departure.held = epoch, peer, False
+        self.left[departure.id, departure.epoch] = departure
+        self._describe_left(departure, now)
+
+    def _describe_left(self, departure: Departure, now: Now) -> None:
+        """As it was at the cut; what came since then is lost with the other broker, so there is a gap."""
+        body = departure.body
+        queues = [
+            MovedQueue(each.number, each.options.ordered, each.options.lag, each.options.disconnect, gap=True)
+            for each in departure.queues
+        ]
+        subs = sorted((number, text, each.number) for each in departure.queues for number, text in each.filters.items())
+        what = _Part(queues, [MovedSubscription(*sub) for sub in subs], [*body.adverts], [*body.profiles])
+        whose = departure.id, departure.epoch, body.name, body.owner
+        self._describe(departure.peer, whose, (departure.cut, 0, body.keep), what, dict(body.meetings), now)
+
+    def newest(self, session: SessionId) -> Departure | None:
+        """The last departure of a session, unless it has gone on to another broker since."""
+        found = max((each for each in self.left.values() if each.id == session), key=_epoch, default=None)
+        return None if found is None or found.epoch < self._last_epoch(session) else found
+
+    def lacking(self, name: str) -> Departure | None:
+        """The last departure of a session of this name whose new broker does not have everything."""
+        return max((each for each in self.left.values() if each.body.name == name), key=_epoch, default=None)
+
     # -- the end ----------------------------------------------------------------------------------------
 
     def finish(self, message: MoveFinish, source: str, now: Now) -> None:
@@ -586,7 +734,7 @@ class Departures:
         if departure is None:
             self._post(source, MoveDone(message.session, message.epoch), now)
             return
-        if departure.finishing or departure.peer != source:
+        if departure.finishing or departure.held or departure.peer != source:
             return
         departure.finishing = True
         changes: list[StateChange] = [Remove(MoveRow, (departure.id, MoveSide.DEPARTURE, departure.epoch))]
@@ -650,8 +798,10 @@ class Departures:
 
     @property
     def needed(self) -> Offset:
-        """The first event that a new broker may still pull."""
-        return Offset(min((each.floor for each in self.left.values()), default=NEVER))
+        """The first event that a new broker may still pull, or that is looked at when a session is cut off."""
+        least = self._journal.next - _LONGEST  # what is older is not looked at, but described again
+        starts = (max(asked.start, least) for _, asked in self._with_asked())
+        return Offset(min((*starts, *(each.floor for each in self.left.values())), default=NEVER))
 
     # -- recovery ---------------------------------------------------------------------------------------
 
@@ -668,14 +818,18 @@ class Departures:
                 for seat in map(SeatId, body.queues):
                     sub = kept.subs[seat]
                     position = Position.decode(sub.floor, sub.above, sub.attempts)
-                    left = queues[seat] = LeftQueue(QueueNumber(sub.number), seat, position)
+                    options = read_options(sub)
+                    assert isinstance(options, QueueOptions)
+                    left = queues[seat] = LeftQueue(QueueNumber(sub.number), seat, position, options)
                     departure.queues.append(left)
                     departure.letters = departure.letters or kept.dead.get(seat, 0) > 0
                 self.left[row.session, row.epoch] = departure
         for sub in kept.subs.values() if queues else ():
             options = read_options(sub)
             if not isinstance(options, QueueOptions) and SeatId(options.queue) in queues:
-                queues[SeatId(options.queue)].members[sub.seat] = SubNumber(sub.number)
+                left = queues[SeatId(options.queue)]
+                left.members[sub.seat] = SubNumber(sub.number)
+                left.filters[SubNumber(sub.number)] = sub.filter
         for departure in self.left.values() if kept.shown else ():
             numbers = {seat: number for queue in departure.queues for seat, number in queue.members.items()}
             mine = (row for row in kept.shown.values() if row.seat in numbers)
@@ -684,7 +838,7 @@ class Departures:
 
 
 class _Part(NamedTuple):
-    """One part of the description of a session."""
+    """A session as it is described, or one part of that."""
 
     queues: list[MovedQueue]
     subs: list[MovedSubscription]
@@ -692,28 +846,22 @@ class _Part(NamedTuple):
     profiles: list[MovedProfile]
 
 
-def _described(session: Session, profiles: Sequence[MovedProfile]) -> Iterator[_Part]:
+def _in_parts(whole: _Part) -> Iterator[_Part]:
     """The durable part of a session, in parts: queues first."""
-    queues = [
-        MovedQueue(number, queue.ordered, queue.lag, queue.disconnect, queue.gap is not None)
-        for number, queue in sorted(session.queues.items())
-        if isinstance(queue, Queue) and not queue.share
-    ]
-    part, size = _Part(queues, [], [], []), 40 * len(queues)
-    for number, sub in sorted(session.subs.items()):
-        if isinstance(sub.queue, Queue) and not sub.queue.share:
-            if size >= PART:
-                yield part
-                part, size = _Part([], [], [], []), 0
-            part.subs.append(MovedSubscription(number, sub.text, sub.queue.number))
-            size += 20 + len(sub.text.encode())
-    for advert, (_, text) in sorted(session.adverts.items()):
+    part, size = _Part(whole.queues, [], [], []), 40 * len(whole.queues)
+    for sub in whole.subs:
         if size >= PART:
             yield part
             part, size = _Part([], [], [], []), 0
-        part.adverts.append((advert, text))
+        part.subs.append(sub)
+        size += 20 + len(sub.filter.encode())
+    for number, text in whole.adverts:
+        if size >= PART:
+            yield part
+            part, size = _Part([], [], [], []), 0
+        part.adverts.append((number, text))
         size += 20 + len(text.encode())
-    for profile in profiles:
+    for profile in whole.profiles:
         if size >= PART:
             yield part
             part, size = _Part([], [], [], []), 0

@@ -44,6 +44,7 @@ from weft.protocol.move_messages import (
     MoveMessage,
     MoveRefused,
     MoveRequest,
+    MoveUnknown,
     ShownChunk,
     decode_move,
     encode_move,
@@ -100,7 +101,8 @@ class Moves:
         self.departures = Departures(parts, ingest, links, adverts, clients, self._post)
         self.arrivals = Arrivals(parts, ingest, links, subscriptions, adverts, clients, self.departures, self._post)
         self.balance = Balance(parts, links, self.arrivals.came, self.invite)
-        self.unscheduled: list[Arrival] = []  # restored; they go on with the first tick
+        self.unscheduled: list[Arrival] = []
+        self.is_restored = False  # what was restored goes on with the first tick
         self._reactions: dict[Reaction, Callable[..., None]] = {
             Reaction.IGNORE: self._ignore,
             Reaction.WAIT: self._ignore,
@@ -108,6 +110,10 @@ class Moves:
             Reaction.POINT: self._point,
             Reaction.ANSWER: self._answer,
             Reaction.INSTALL: self._install,
+            Reaction.DECLINE: self._decline,
+            Reaction.DENY: self._deny,
+            Reaction.RETURN: self._return,
+            Reaction.CLAIM: self._claim_lost,
             Reaction.END_AGAIN: self._end_again,
             Reaction.CUT: self._cut,
             Reaction.FILL: self._fill,
@@ -162,7 +168,11 @@ class Moves:
 
     def _post(self, destination: str, message: AnyMove, now: Now) -> None:
         """Send a message; it is lost if there is no way now."""
-        self._links.relay(LinkRelay(destination, self.name, encode_move(message), kind=RelayKind.MOVE), now)
+        relay = LinkRelay(destination, self.name, encode_move(message), kind=RelayKind.MOVE)
+        if destination == self.name:  # what has left comes back
+            self._timers.add(now.monotonic, lambda later: self.receive(relay, later))
+        else:
+            self._links.relay(relay, now)
 
     def bounced(self, relay: LinkRelay, now: Now) -> None:
         """A message cannot go on, because the next broker does not know moves: tell whoever asks."""
@@ -206,8 +216,13 @@ class Moves:
             is_newer = whence is None or left.epoch >= whence.home_epoch
             brokers = [left.peer, *brokers] if is_newer else [*brokers, left.peer]
         brokers = [each for each in dict.fromkeys(brokers) if each not in ("", self.name)]
+        departure = self.departures.newest(session_id)
+        if departure is not None:
+            self.departures.remind(departure, now)
+            if departure.body.lost:
+                brokers = [self.name]
         patience = None if whence is None or whence.abandon is None else 1_000 * whence.abandon
-        if patience is None and not any(self._links.reach.path(each) for each in brokers):
+        if patience is None and not any(each == self.name or self._links.reach.path(each) for each in brokers):
             where = " or ".join(brokers) or "another broker"
             reason = f"session {hello.session!r} is at {where}, which is not in the network of {self.name} now"
             self._clients.close(connection, "unreachable", f"{reason}; connect to a broker of its network", now)
@@ -237,7 +252,8 @@ class Moves:
         self, connection: Connection, hello: Hello, whence: Whereabouts | None, session: Session, now: Now
     ) -> bool:
         arrival = session.arrival
-        if whence is not None and whence.session and whence.session != session.id:
+        at_home = whence is not None and whence.home == self.name and session.owner == connection.principal
+        if whence is not None and whence.session and whence.session != session.id and not at_home:
             reason = f"another session named {session.name!r} is at {self.name}; choose another name"
             self._clients.close(connection, "refused", reason, now)
             return True
@@ -299,7 +315,7 @@ class Moves:
         self._counts["sessions abandoned"] += 1
         peer = next((each for each in asking.brokers if each not in asking.unknown), "")
         if peer:
-            self._repeat(self.arrivals.claim_anew(session, peer, asking.epoch), now)
+            self._repeat(self.arrivals.claim_anew(session, peer, asking.epoch, self._journal.next), now)
         connection.waits = False
         self._clients.admit(connection, msgspec.structs.replace(hello, epoch=asking.epoch), session, now)
 
@@ -312,11 +328,11 @@ class Moves:
         """Ask another broker to take a session over; its client is redirected. Raises LocalProtocolError."""
         if not self.name:
             raise LocalProtocolError("this broker has no name, so no session can leave it; give it one")
-        session = self._sessions.by_name.get(name)
-        if session is None:
+        session, departure = self._sessions.by_name.get(name), self.departures.lacking(name)
+        if session is None and departure is None:
             raise LocalProtocolError(f"there is no session {name!r} here; `weft sessions` lists all")
-        here = self._sessions.connection_of(session)
-        if session.is_moving:
+        here = None if session is None else self._sessions.connection_of(session)
+        if session is not None and session.is_moving:
             raise LocalProtocolError(f"session {name!r} is moving already; wait until it has")
         if broker == self.name:
             raise LocalProtocolError(f"session {name!r} is at {broker} already")
@@ -325,6 +341,12 @@ class Moves:
             raise LocalProtocolError(f"{where} is not in the network of {self.name}; name a broker that is")
         if here is not None and here.version < MOVES:
             raise LocalProtocolError(f"the client of session {name!r} is too old to be moved; update it")
+        if session is None:
+            assert departure is not None
+            if departure.peer != broker and not departure.body.lost and self._links.reach.path(departure.peer):
+                raise LocalProtocolError(f"session {name!r} is moving to {departure.peer}; wait until it has")
+            self.departures.offer(departure, broker, now)
+            return
         session.invited_to = address
         self._post(broker, MoveInvite(session.id, session.epoch + 1, session.name, session.owner), now)
 
@@ -385,9 +407,10 @@ class Moves:
 
     def begin(self, now: Now) -> None:
         """Go on with what was restored."""
-        unscheduled, self.unscheduled = self.unscheduled, []
+        unscheduled, self.unscheduled, self.is_restored = self.unscheduled, [], False
         for arrival in unscheduled:
             self._repeat(arrival, now)
+        self.departures.watch(now)
 
     def _ask(self, message: MoveInvite, source: str, now: Now) -> None:
         """This broker is invited to take a session over."""
@@ -408,17 +431,26 @@ class Moves:
         return asking
 
     def _point(self, message: MoveRequest, source: str, now: Now) -> None:
+        if self.departures.hand_on(message, source, now):
+            return
         left, asking = self.departures.whereabouts(message.session), self.asking.get(message.session)
+        departure = self.departures.newest(message.session)
+        if departure is not None:
+            self.departures.remind(departure, now)
         where = left.peer if left is not None else asking.brokers[0] if asking is not None and asking.brokers else ""
         if where == source and asking is not None:
             return  # both ask each other; it repeats
         self._post(source, MoveElsewhere(message.session, message.epoch, where), now)
 
     def _follow(self, message: MoveElsewhere, source: str, now: Now) -> None:
+        before = self.asking.get(message.session)
+        heard = 0 if before is None else before.heard
         asking = self._asking(message, now)
         if asking is None:
             return
         where, known = message.broker, asking.brokers
+        if where in known:
+            asking.heard = heard  # it points to one that is silent, again and again
         if where == self.name:
             left = self.departures.whereabouts(asking.id)
             where = "" if left is None or left.peer == source else left.peer
@@ -427,6 +459,11 @@ class Moves:
         if where:
             asking.unknown.discard(where)
             asking.brokers = [where, *(each for each in known if each != where)]
+            self._request(asking, now)
+            return
+        departure = self.departures.newest(asking.id)
+        if departure is not None and departure.body.lost:
+            asking.brokers = [self.name]
             self._request(asking, now)
             return
         asking.unknown.add(source)
@@ -490,6 +527,11 @@ class Moves:
         self._repeat(arrival, now)
         self._be_patient(arrival, asking.patience, now)
 
+    def _decline(self, message: MovedSession, source: str, now: Now) -> None:
+        if message.part == 0:
+            reason = f"nobody asks {self.name} for the session any more"
+            self._post(source, MoveRefused(message.session, message.epoch, "gone", reason), now)
+
     def _arrival(self, message: AnyMove, source: str, now: Now) -> Arrival | None:
         arrival = self.arrivals.arriving.get(message.session)
         if arrival is None or (arrival.epoch, arrival.peer) != (message.epoch, source):
@@ -509,9 +551,25 @@ class Moves:
         if (arrival := self._arrival(message, source, now)) is not None:
             self.arrivals.refused(arrival)
 
-    def _keep(self, message: AnyMove, source: str, now: Now) -> None:
+    def _keep(self, message: MoveUnknown, source: str, now: Now) -> None:
         if (arrival := self._arrival(message, source, now)) is not None:
             self.arrivals.keep(arrival, now)
+        else:
+            self.departures.returned(message, source)
+
+    def _deny(self, message: MoveEnd, source: str, now: Now) -> None:
+        if (message.session, message.epoch) not in self.arrivals.finishing:
+            self._post(source, MoveUnknown(message.session, message.epoch), now)
+
+    def _claim_lost(self, message: MoveEnd, source: str, now: Now) -> None:
+        """The session has come here again since this broker has lost its log; what the old one has comes late."""
+        session = self._sessions.by_id[message.session]
+        is_known = (message.session, message.epoch) in self.arrivals.finishing or message.epoch >= session.epoch
+        if not is_known and not session.is_moving:
+            self._repeat(self.arrivals.claim_anew(session, source, message.epoch, self._journal.first), now)
+
+    def _return(self, message: MoveUnknown, source: str, now: Now) -> None:  # noqa: ARG002
+        self.departures.returned(message, source)
 
     def _finished(self, message: AnyMove, source: str, now: Now) -> None:  # noqa: ARG002
         self.arrivals.done(message.session, message.epoch)
@@ -536,6 +594,8 @@ class Moves:
     def _drop_claim(self, message: AnyMove, source: str, now: Now) -> None:  # noqa: ARG002
         if (claim := self._claim(message, source)) is not None:
             self.arrivals.drop_claim(claim)
+        elif isinstance(message, MoveUnknown):
+            self.departures.returned(message, source)
 
     def _claim_there(self, message: MoveElsewhere, source: str, now: Now) -> None:
         claim = self._claim(message, source)
@@ -608,6 +668,8 @@ class Moves:
                 self.departures.cut(subject)
             case MoveStep.CUT, Departure():
                 self.departures.cut_stored(subject, now)
+            case MoveStep.HANDED_ON, (Departure() as departure, int() as epoch, str() as peer):
+                self.departures.handed_on(departure, epoch, peer, now)
             case MoveStep.FORGOTTEN, Departure():
                 self.departures.forgotten(subject, now)
             case MoveStep.INSTALLED, Arrival():
@@ -633,6 +695,8 @@ class Moves:
                 self.departures.undo_answer(session, asked, before)
             case ((MoveStep.CUT_READY | MoveStep.CUT), Departure()):
                 self.departures.undo_cut(subject, reason)
+            case MoveStep.HANDED_ON, (Departure() as departure, _, _):
+                departure.held = False
             case MoveStep.FORGOTTEN, Departure():
                 subject.finishing = False
             case MoveStep.INSTALLED, Arrival():
@@ -668,7 +732,10 @@ class Moves:
         """Take back what the log has about moves. Returns the queues of sessions that have left."""
         for row in kept.moves.values():
             if row.side == MoveSide.ASKED and row.session in self._sessions.by_id:
-                self._sessions.by_id[row.session].asked = AskedMove.of(row)
+                session = self.departures.described[row.session] = self._sessions.by_id[row.session]
+                session.asked = AskedMove.of(row)
         self.arrivals.restore(kept)
+        left = self.departures.restore(kept)
         self.unscheduled = [*self.arrivals.arriving.values(), *self.arrivals.finishing.values()]
-        return self.departures.restore(kept)
+        self.is_restored = True
+        return left

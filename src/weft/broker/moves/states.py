@@ -16,6 +16,10 @@ Laws:
 If the client says so, the new broker goes on without an old one that does not answer: the session is at home with what
 there is, its client learns of a gap, and what the old broker has is claimed (CLAIMING) and comes late.
 
+A broker that asks and dies has stored nothing of it. So the old one describes the session again, now and then, and is
+told that nobody asks for it any more. If the new broker loses its log before it has everything, it says so when the old
+one repeats that the session is the new one's. The old one then hands over what it has to whoever asks next.
+
 Besides its state, a session may have left a broker any number of times: a departure, by epoch, until the new broker
 has everything; then a tombstone says where it went.
 """
@@ -62,8 +66,12 @@ class Reaction(Enum):
     WAIT = "nothing now: the other broker asks again"
     ANSWER = "store the epoch, then describe the session"
     INSTALL = "store a copy, then send the marker"
+    DECLINE = "say that nobody asks for the session"
     END_AGAIN = "say again that the session is the other's, or that it never will be"
     CUT = "give the session up, unless it has changed"
+    DENY = "say that nothing is known of this move"
+    RETURN = "hand the session on to whoever asks next, if it had left for this broker"
+    CLAIM = "claim what the old broker has, if this one has lost it"
     FILL = "take the session over, welcome the client, and pull"
     STORE = "store what was pulled, and pull the rest"
     CLOSE = "tell the client"
@@ -97,13 +105,13 @@ _ROWS: dict[type[MoveMessage], tuple[Reaction, ...]] = {
     # NONE, ASKING, ARRIVING, FILLING, HOME, and CLAIMING for messages of the epoch under which it is claimed
     MoveInvite: (_R.ASK, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.COMPARE, _R.IGNORE),
     MoveRequest: (_R.POINT, _R.POINT, _R.WAIT, _R.WAIT, _R.ANSWER, _R.IGNORE),
-    MovedSession: (_R.IGNORE, _R.INSTALL, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.IGNORE),
+    MovedSession: (_R.DECLINE, _R.INSTALL, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.IGNORE),
     MoveFlush: (_R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.CUT, _R.IGNORE),
-    MoveEnd: (_R.IGNORE, _R.IGNORE, _R.FILL, _R.IGNORE, _R.IGNORE, _R.PULL),
+    MoveEnd: (_R.DENY, _R.IGNORE, _R.FILL, _R.IGNORE, _R.CLAIM, _R.PULL),
     MoveChunk: (_R.IGNORE, _R.IGNORE, _R.IGNORE, _R.STORE, _R.IGNORE, _R.STORE_LATE),
     MoveRefused: (_R.IGNORE, _R.CLOSE, _R.REMOVE, _R.IGNORE, _R.RELEASE, _R.DROP),
     MoveElsewhere: (_R.IGNORE, _R.FOLLOW, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.CLAIM_THERE),
-    MoveUnknown: (_R.IGNORE, _R.IGNORE, _R.KEEP, _R.KEEP, _R.IGNORE, _R.DROP),
+    MoveUnknown: (_R.RETURN, _R.RETURN, _R.KEEP, _R.KEEP, _R.RETURN, _R.DROP),
     MoveClaim: (_R.YIELD_AGAIN, _R.YIELD_AGAIN, _R.WAIT, _R.WAIT, _R.YIELD, _R.IGNORE),
     # these concern departures and former arrivals, whatever the state is
     MovePull: (_R.SEND, _R.SEND, _R.SEND, _R.SEND, _R.SEND, _R.SEND),

@@ -72,8 +72,8 @@ class _List:
 class Listings:
     """The lists of one process. `incarnation` tells its tokens from those of others."""
 
-    def __init__(self, incarnation: int, most_work: int = MOST_WORK, most_rows: int = MOST_ROWS) -> None:
-        self._incarnation, self._most_work, self._most_rows = incarnation, most_work, most_rows
+    def __init__(self, incarnation: int, most_work: int = MOST_WORK) -> None:
+        self._incarnation, self._most_work = incarnation, most_work
         self._numbers = 0
         self._lists: dict[int, _List] = {}
 
@@ -118,7 +118,7 @@ class Listings:
             if step.row is not None:
                 rows.append(step.row)
                 size += len(_encode(step.row))
-            if work >= self._most_work or len(rows) >= self._most_rows or size >= _MOST_BYTES:
+            if work >= self._most_work or len(rows) >= MOST_ROWS or size >= _MOST_BYTES:
                 ended = False
                 break
         listed.page += 1

@@ -154,13 +154,13 @@ class LabelSpace:
         room = max(1, self.most // len(boxes.rows))
         return np.unique(self._of_boxes(application, boxes, room).labels)
 
-    def label_sets(self, columns: BoxColumns, application: int = 0) -> tuple[Ints, LabelSets]:
-        """The owners of many boxes, each once and in order, and the labels of each, as computed by `labels`.
+    def label_sets(self, columns: BoxColumns) -> tuple[Ints, LabelSets]:
+        """The owners of many boxes, each once and in order, and the labels of each in the first application.
 
         An owner that never matches has no box and is not included. Cost: O(labels).
         """
-        owners, counts, boxes = self._grid(application).boxes_by_owner(columns)
-        found = self._of_boxes(application, boxes, np.repeat(np.maximum(self.most // counts, 1), counts))
+        owners, counts, boxes = self._grid(0).boxes_by_owner(columns)
+        found = self._of_boxes(0, boxes, np.repeat(np.maximum(self.most // counts, 1), counts))
         if len(owners) == len(boxes.rows):
             return owners, found
         parts = pairwise(found.offsets[np.append(0, np.cumsum(counts))].tolist())

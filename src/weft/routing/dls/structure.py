@@ -160,14 +160,14 @@ class FilterShape:
             raise LabelError(f"the seed {self.seed} does not fit in 32 bits; give one from 0 to {2**32 - 1}")
 
     @staticmethod
-    def fitting(labels: int, rate: float = 0.01, *, bits: Literal[4, 8] = 4, seed: int = 0) -> FilterShape:
+    def fitting(labels: int, rate: float = 0.01) -> FilterShape:
         """The smallest shape that holds this many labels with at most this rate of false positives."""
         if not 0 < rate < 1:
             raise LabelError(f"the rate is {rate}; give a number between 0 and 1")
         size = 2
         while True:
             best = round(size / max(labels, 1) * math.log(2))
-            shape = FilterShape(size, max(1, min(best, _MOST_HASHES, size)), bits, seed)
+            shape = FilterShape(size, max(1, min(best, _MOST_HASHES, size)))
             if shape.rate(labels) <= rate:
                 return shape
             size *= 2

@@ -25,6 +25,7 @@ Owner = NewType("Owner", int)
 Nodes = NDArray[np.int32]
 _BAD = 8  # a search that visits more than one in this many tiles is a bad one
 MOST_TILES = 1 << 17
+_SMALL = 1 << 13  # tiles of a tree that may be balanced at any time
 
 
 class SplitChoice(IntEnum):
@@ -56,7 +57,7 @@ class Tiles:
     """The tiles of one space. An owner takes what is free in its boxes, and releases it.
 
     There are never more than `most` tiles, free and taken: what an owner cannot take stays free. A tree of more than
-    `small` tiles is balanced only when it is coalesced, so that no change takes long. For the other constants see
+    8,192 tiles is balanced only when it is coalesced, so that no change takes long. For the other constants see
     `LabelAxes`.
     """
 
@@ -71,10 +72,9 @@ class Tiles:
         reach: int = REACH,
         spare: int = 1024,
         patience: int = 256,
-        small: int = 1 << 13,
     ) -> None:
         self.axes = LabelAxes(schema, most_axes=most_axes, most_rows=most_rows, reach=reach)
-        self.order, self.most, self._small = order, most, small
+        self.order, self.most = order, most
         self._spare = spare  # unused nodes that trigger a rebuild of the tree
         self._patience = patience  # fruitless visits per tile that trigger a rebuild
         self.looked = 0  # total number of nodes visited
@@ -148,7 +148,7 @@ class Tiles:
     ) -> Took:
         """Give the owner what is free in the row, creating at most `most` more free tiles, as far as there is room."""
         tiles = len(self)
-        if self._patience * tiles < self._idle > self._searches * tiles // _BAD and tiles <= self._small:
+        if self._patience * tiles < self._idle > self._searches * tiles // _BAD and tiles <= _SMALL:
             self._build(*self.tiles())  # the searches have cost as much as building a balanced tree
         found = self.meeting(low, high)
         if not found.size:
@@ -168,7 +168,7 @@ class Tiles:
     def release(self, owner: Owner) -> None:
         """Free the owner's tiles. Cost: O(depth) per tile."""
         kernel.release(self._tree, self._taken.pop(owner, NONE))
-        if len(self) <= self._small and self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
+        if len(self) <= _SMALL and self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
             self._build(*self.tiles())
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:

@@ -502,3 +502,18 @@ def a_broker_that_knows_nothing_does_not_say_so(patch: Patch) -> None:
             pull(self, message, source, now)
 
     patch.setattr(Departures, "pull", silent)
+
+
+@mutant
+def what_came_since_the_description_is_trimmed(patch: Patch) -> None:
+    patch.setattr(Departures, "_with_asked", lambda _: [])
+
+
+@mutant
+def what_is_lost_is_not_handed_on(patch: Patch) -> None:
+    patch.setattr(Departures, "hand_on", lambda *_: False)
+
+
+@mutant
+def nobody_says_that_a_session_is_not_asked_for(patch: Patch) -> None:
+    patch.setattr(Moves, "_decline", lambda *_: None)

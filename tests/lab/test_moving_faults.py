@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker import test_abandon as abandon
+from broker import test_lost_departures as lost_departures
 from broker import test_markers as markers
 from broker import test_move_table as move_table
 from broker import test_moves as moves
@@ -53,6 +54,16 @@ DIRECTED: dict[
     "an older state of a session is not forgotten": (
         abandon,
         "a_broker_that_was_restored_from_a_backup_forgets_a_session_that_had_left",
+    ),
+    "what came since the description is trimmed": (
+        moves,
+        "what_is_acknowledged_and_trimmed_while_the_session_leaves_does_not_come_again",
+        False,
+    ),
+    "what is lost is not handed on": (lost_departures, "a_client_gets_what_the_old_broker_has", "b", False),
+    "nobody says that a session is not asked for": (
+        abandon,
+        "a_session_may_be_changed_again_when_the_broker_that_asked_for_it_has_forgotten_that",
     ),
     "a broker that knows nothing does not say so": (
         abandon,

@@ -12,10 +12,13 @@ import pytest
 from strategies import EXAMPLES
 from weft.language.text import parse
 from weft.protocol.messages import (
+    AskSpace,
     BrokerMessage,
     ClientMessage,
     Incomplete,
+    OfferedSpace,
     ProfilePublished,
+    PublishPlaced,
     PublishProfile,
     SubscribeProfiles,
     Whence,
@@ -124,8 +127,9 @@ RARE = {  # in many seeds
     "refused: subscribe, durable",
     "refused: unsubscribe, full",
 }
-# What runs with moves and with profiles send, and a message that today's clients do not send.
-ELSEWHERE = (Incomplete, PublishProfile, SubscribeProfiles, WithdrawProfile, ProfilePublished, Whence)
+# What runs with moves, with profiles and with models that have places send, and what no client of today sends.
+PROFILES = (PublishProfile, SubscribeProfiles, WithdrawProfile, ProfilePublished)
+ELSEWHERE = (Incomplete, *PROFILES, AskSpace, PublishPlaced, OfferedSpace, Whence)
 
 OCCUR = {
     *(f"fault: {what}" for what in FAULTS_NOTICED),

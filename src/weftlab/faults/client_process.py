@@ -20,7 +20,7 @@ from weft.client import effects
 from weft.client.effects import QueryMessage, Replied, SessionEffect
 from weft.client.publisher import NotStored, UnconfirmedEvent
 from weft.client.session import ClientSession
-from weft.client.subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
+from weft.client.subscription import LOG_SPAN, SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.client.subscription_handle import Inbox
 from weft.errors import WeftError
 from weft.log.base import Offset
@@ -319,7 +319,10 @@ class ClientProcess:
 
 
 class Consumer:
-    """What the application does with the events of one queue."""
+    """What the application does with the events of one queue.
+
+    The session gives offsets of one log after another, LOG_SPAN apart; the oracle knows the log's own.
+    """
 
     def __init__(self, client: SimClient, process: ClientProcess, state: SubscriptionState) -> None:
         self.is_over = False
@@ -348,9 +351,9 @@ class Consumer:
 
     def _shown(self, message: Deliver) -> None:
         offset, client = message.offset, self._client
-        what = f"{client.name}: event {bytes(message.payload).decode()} at {offset}"
+        what = f"{client.name}: event {bytes(message.payload).decode()} at {offset % LOG_SPAN}"
         require(offset not in self._acked, f"{what} is shown after the application acknowledged it")
-        if self._ordered and offset not in client.oracle.dead:
+        if self._ordered and offset % LOG_SPAN not in client.oracle.dead:
             require(offset > self._last, f"{what} is shown after {self._last}")
             self._last = offset
         view = self._view
@@ -375,12 +378,12 @@ class Consumer:
             client.engine.after(_THINK, lambda: self._decide(message, at, view))
         elif client.rng.random() < client.nacks:
             client.trace.count("op: nack")
-            view.refused.add(offset)
+            view.refused.add(offset % LOG_SPAN)
             self._failed[offset] = at
             self._last = min(self._last, offset - 1)
             self._inbox.nack(offset, message.attempt, "cannot handle it")
         else:
-            view.acked.add(offset)
+            view.acked.add(offset % LOG_SPAN)
             self._acked.add(offset)
             self._inbox.ack(offset)
 

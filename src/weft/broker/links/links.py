@@ -785,7 +785,7 @@ class Links:
                 raise LocalProtocolError(f"{peer} has not been here since this broker started; re-tune when it is")
         first = self.reach.first
         if first != self.reach.name:
-            raise RefusalError("leader", f"{first} begins all re-tunings of this network; ask it, by --at {first}")
+            raise RefusalError("leader", f"{first} begins all re-tunings of this network; ask it")
 
     @property
     def begins_retunings(self) -> bool:

@@ -32,7 +32,7 @@ from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import SETTLE
 from weft.ring.load_sharing import Sharing, SharingRule
-from weft.ring.messages import RequestToken
+from weft.ring.messages import NodeAddress, RequestToken
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
     Delivered,
@@ -408,6 +408,23 @@ def test_a_member_that_is_to_register_anew_asks_the_root_that_says_so() -> None:
     asked = [each.message for each in effects if isinstance(each, RingSend) and isinstance(each.message, FetchSettings)]
     asked += [errand.request for errand in node.work.of(_Errand) if isinstance(errand.request, FetchSettings)]
     assert {each.host for each in asked} == {"u"}
+
+
+def test_records_of_another_ring_are_stored_where_their_cells_are_now() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 1, groups=GroupRule(depth=3))
+    for home in ("n3", "n90", "n170"):
+        network.subscribe(home, 1, "t", "x = 1")
+    network.run(20)
+    here = next(record for node in network.nodes.values() for record in node.records if node.keys.serves(record.key))
+    member = next(Key(each) for each in (3, 90, 170) if each != here.key)
+    met = network.nodes[NodeAddress("n220")]
+    assert not met.keys.includes(member)
+    stray = msgspec.structs.replace(here, key=member, sub=RingSub(NodeAddress("n40"), 7))
+    network.perform(met, met.keys._pass_on([stray], [], network.engine.now))
+    network.run(5)
+    found = {record.key for node in network.nodes.values() for record in node.records if record.sub == stray.sub}
+    assert found == {here.key}
+    assert not met.work.busy
 
 
 def test_a_gift_is_given_again_if_a_meeting_of_rings_has_taken_it_back() -> None:

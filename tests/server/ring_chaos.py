@@ -32,6 +32,10 @@ import weft
 from free_ports import free_ports
 from weft.errors import WeftError
 from weft.protocol.codec import FrameReader
+from weft.routing.options import ModelOptions
+from weft.server.config import BrokerConfig
+from weft.server.initial_load import routing_table
+from weft.server.process import warm_up
 from weft.server.ring_status import walk
 
 PATIENCE = 600.0  # seconds within which everything must have arrived after the last fault
@@ -377,6 +381,7 @@ def main() -> None:
         started = time.monotonic()
         where = options.keep or Path(place)
         where.mkdir(parents=True, exist_ok=True)
+        warm_up(lambda: routing_table(BrokerConfig(model=ModelOptions("simple")), None))  # once, and not in each broker
         figures = run_ring_chaos(options.seconds, options.seed, where, options.nodes, options.pause)
         took = time.monotonic() - started
         print(", ".join(f"{count} {name}" for name, count in figures.items()), f"in {took:.0f} s")

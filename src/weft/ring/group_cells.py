@@ -42,7 +42,7 @@ class Reviewing(RingWork):
 
 @dataclass(slots=True, eq=False)
 class Adopting(RingWork):
-    """A cell that a member was asked for in vain: is it the member's to have?"""
+    """A cell that a member is asked for, and that perhaps nobody has."""
 
     member: Key
     topic: str

@@ -10,7 +10,7 @@ reported with every event (`missing`), and the event is published again when the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -126,6 +126,7 @@ class KeysInHand:
         self.changes = 0  # how often the keys in hand have changed
         self.incomplete = 0  # ranges that were taken over though no complete copy was found
         self.copies = KeyCopies(chord, table, records, states, replicas, self.includes)
+        self.restore: Callable[[list[Record], int], list[RingEffect]] | None = None  # records of topic groups
         self._handing: Handing | None = None
         self._search: GapSearch | None = None
         self._search_at = 0  # when the next search may begin
@@ -485,15 +486,18 @@ class KeysInHand:
         work = PassingOn()
         effects: list[RingEffect] = []
         by_key: dict[Key, list[Record]] = {}
-        for record in records:
-            if not self.includes(record.key):
+        elsewhere = [record for record in records if not self.includes(record.key)]
+        for record in elsewhere:
+            if not record.cells:
                 by_key.setdefault(record.key, []).append(record)
+        if self.restore is not None:
+            effects += self.restore([record for record in elsewhere if record.cells], now)
         under: dict[Key, list[KeyState]] = {}
         for state in states:
             if not self.includes(state.key):
                 under.setdefault(state.key, []).append(state)
         if not by_key and not under:
-            return []
+            return effects
         self._table.begin(work, WorkState.STORING)
         for key, some in under.items():
             effects += self._table.errand(work, key, key, PassStates(NO_TOKEN, key, tuple(some)), now, repeat=True)

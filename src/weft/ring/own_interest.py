@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from weft.algebra.normalize import normalize
@@ -109,8 +110,17 @@ class Publishing(CellWork):
     silent: set[NodeAddress] = field(default_factory=set)
 
 
+@dataclass(slots=True, eq=False)
+class Restoring(CellWork):
+    """A record of another ring, whose cells may be with other members by now."""
+
+    record: Record
+    since: int
+
+
 _DOING: dict[type[CellWork], WorkState] = {
     Subscribing: WorkState.STORING,
+    Restoring: WorkState.STORING,
     Unsubscribing: WorkState.REMOVING,
     Publishing: WorkState.VISITING,
 }
@@ -135,7 +145,7 @@ class OwnInterest:
         self._unconfirmed: dict[EventId, list[tuple[NodeAddress, DeliverEvent]]] = {}
         self._stamp = first_stamp(chord.me.life)
         self.all_known = False  # the application has said all that it wants, and the ring has it
-        for kind in (Subscribing, Unsubscribing, Publishing):
+        for kind in (Subscribing, Unsubscribing, Publishing, Restoring):
             table.handle(kind, self._answered)
 
     def uses(self, topic: str) -> bool:
@@ -217,12 +227,22 @@ class OwnInterest:
                 effects += self._store(subscription, now)
         return effects
 
+    def restore(self, records: Iterable[Record], now: int) -> list[RingEffect]:
+        """Store records of members of another ring wherever their cells are now."""
+        effects: list[RingEffect] = []
+        for record in records:
+            work = Restoring({Cell(record.topic, cell) for cell in record.cells}, record, now)
+            self._table.begin(work, WorkState.LOCATING)
+            effects += self._do_left(work, now)
+        return effects
+
     # -- cells -----------------------------------------------------------------------------------------
 
     def _do_left(self, work: CellWork, now: int) -> list[RingEffect]:
         """Send a request for the cells that are left to their places; those whose place is not known are looked for."""
-        if isinstance(work, Publishing) and self._groups is not None:  # nobody has ever subscribed to some topics
-            for cell in [cell for cell in work.left if self._groups.nobody(cell.topic, work.since, work.silent)]:
+        if isinstance(work, Publishing | Restoring) and self._groups is not None:  # some topics have no group
+            silent = work.silent if isinstance(work, Publishing) else set()
+            for cell in [cell for cell in work.left if self._groups.nobody(cell.topic, work.since, silent)]:
                 work.left.discard(cell)
         places, effects = self._places(work.left, now)
         work.to(_DOING[type(work)])
@@ -235,6 +255,8 @@ class OwnInterest:
         grouped = tuple(cell.key for cell in cells) if self._groups is not None else ()
         if isinstance(work, Publishing):
             return Visit(NO_TOKEN, place, work.events[topic], grouped)
+        if isinstance(work, Restoring):
+            return Store(NO_TOKEN, place, (msgspec.structs.replace(work.record, key=place, cells=grouped),))
         assert isinstance(work, Subscribing | Unsubscribing)
         made = work.subscription
         sub = RingSub(self._chord.me.address, made.number)
@@ -281,6 +303,8 @@ class OwnInterest:
         if isinstance(work, Publishing):
             event_id = next(iter(work.events.values())).id
             return [PublicationDone(event_id, tuple(sorted(work.silent)))]
+        if isinstance(work, Restoring):
+            return []
         assert isinstance(work, Subscribing | Unsubscribing)
         made = work.subscription
         if isinstance(work, Subscribing):

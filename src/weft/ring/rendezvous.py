@@ -59,7 +59,7 @@ from weft.ring.messages import (
     OwnershipChanged,
     SendTo,
 )
-from weft.ring.own_interest import Cell, OwnInterest, Publishing, Subscribing, Unsubscribing
+from weft.ring.own_interest import Cell, OwnInterest, Publishing, Restoring, Subscribing, Unsubscribing
 from weft.ring.record_keeper import RecordKeeper, RingReply
 from weft.ring.rendezvous_messages import (
     AskLoad,
@@ -150,6 +150,7 @@ class RendezvousNode:
                 chord, table, self.keys, self.states, self.groups, settings.groups, settings.topics, rng
             )
         self.own = OwnInterest(chord, table, settings, self.groups, rng)
+        self.keys.restore = self.own.restore
         self._published = 0
         self._owed: dict[NodeAddress, int] = {}  # nodes that are owed events, and when they were asked or were back
         self._again: dict[NodeAddress, int] = {}  # until those that are back are reported again
@@ -277,7 +278,7 @@ class RendezvousNode:
             return []
         effects: list[RingEffect] = []
         if self.life is Life.FINISHING:
-            unfinished = self.work.count(Publishing, Subscribing, Unsubscribing) + (
+            unfinished = self.work.count(Publishing, Subscribing, Unsubscribing, Restoring) + (
                 0 if self.groups is None else self.groups.leaving
             )
             if unfinished and now < self._leave_by:

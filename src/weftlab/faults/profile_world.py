@@ -20,7 +20,7 @@ from weft.broker.profiles.profile_item import profile_item, read_profile
 from weft.client import effects
 from weft.client.effects import Replied, SessionEffect
 from weft.client.profiles import ProfileNotice, profile_notice
-from weft.client.subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
+from weft.client.subscription import LOG_SPAN, SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.language.text import parse
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -136,7 +136,7 @@ class ProfileConsumer(Consumer):
     def _shown(self, message: Deliver) -> None:
         notice, client = profile_notice(read_head(message.head).attributes), self._driver
         _, log = self._logs.pop(id(message))
-        names = {(log, int(message.offset)), *tokens_of(message.head)}
+        names = {(log, message.offset % LOG_SPAN), *tokens_of(message.head)}
         if notice is not None and not names & client.seen:
             client.saw(self._state.number, notice)
         client.seen |= names
@@ -491,7 +491,9 @@ class ProfileWorld:
             for one, other in ((trunk.near, trunk.far), (trunk.far, trunk.near)):
                 if one.core is None or (behind := one.behind(other.name)):
                     yield one.name if one.core is None else behind
-                elif one.core._neighbours[Link(other.name)].exchanges[1].sender.waiting:
+                elif (
+                    sender := one.core._neighbours[Link(other.name)].exchanges[1].sender
+                ).waiting or sender.marks.unacked:
                     yield f"{one.name} has more profiles to tell {other.name}"
 
     def _scan(self, client: ProfileClient, number: SubNumber) -> dict[tuple[str, str], int]:

@@ -294,7 +294,8 @@ class MovingWorld:
     @staticmethod
     def _is_moving(core: Core) -> bool:
         moves = core._moves
-        return bool(moves.asking or moves.departures.left or moves.arrivals.arriving or moves.arrivals.finishing)
+        left = [each for each in moves.departures.left.values() if not each.body.lost]  # its client has begun anew
+        return bool(moves.asking or left or moves.arrivals.arriving or moves.arrivals.finishing)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -371,9 +372,15 @@ class MovingWorld:
             twice = [uid for uid, times in stored.items() if times > 1 and not self.is_drastic]
             require(not twice, f"{broker.name} has stored {twice} twice")
             state = broker.log.restore()
-            left = {sub.session for sub in state.subs.values()} - {*state.sessions}
+            lost = {key for key, each in broker.core._moves.departures.left.items() if each.body.lost}
+            left = {sub.session for sub in state.subs.values()} - {*state.sessions} - {session for session, _ in lost}
             require(not left, f"{broker.name} has rows of sessions {left} that are not there")
-            require(not [row for row in state.moves.values() if row.side in (1, 2)], f"{broker.name} has rows of moves")
+            require(
+                not [
+                    row for row in state.moves.values() if row.side in (1, 2) and (row.session, row.epoch) not in lost
+                ],
+                f"{broker.name} has rows of moves",
+            )
 
     @staticmethod
     def _state(broker: BrokerProcess, session: Any) -> MoveState:

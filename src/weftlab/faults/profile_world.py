@@ -491,7 +491,9 @@ class ProfileWorld:
             for one, other in ((trunk.near, trunk.far), (trunk.far, trunk.near)):
                 if one.core is None or (behind := one.behind(other.name)):
                     yield one.name if one.core is None else behind
-                elif one.core._neighbours[Link(other.name)].exchanges[1].sender.waiting:
+                elif (
+                    sender := one.core._neighbours[Link(other.name)].exchanges[1].sender
+                ).waiting or sender.marks.unacked:
                     yield f"{one.name} has more profiles to tell {other.name}"
 
     def _scan(self, client: ProfileClient, number: SubNumber) -> dict[tuple[str, str], int]:

@@ -677,13 +677,13 @@ class Departures:
     def hand_on(self, message: MoveRequest, source: str, now: Now) -> bool:
         """Describe a session to a broker that asks for it, if the one for which it left has lost it.
 
-        That one says so, or asks itself: it asks for nothing that it has. False if this is not so.
+        False if that one has not said so. If it asks itself, the session may have gone on from there.
         """
         departure = self.newest(message.session)
         if departure is None or departure.body.owner != message.owner:
             return False
         again = (departure.epoch, departure.peer) == (message.epoch, source) and departure.body.lost
-        if not again and (message.epoch <= departure.epoch or not (departure.body.lost or departure.peer == source)):
+        if not again and (message.epoch <= departure.epoch or not departure.body.lost):
             return False
         if departure.finishing or departure.held:
             return True  # it asks again

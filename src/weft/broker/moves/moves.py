@@ -343,7 +343,7 @@ class Moves:
             raise LocalProtocolError(f"the client of session {name!r} is too old to be moved; update it")
         if session is None:
             assert departure is not None
-            if departure.peer != broker and not departure.body.lost and self._links.reach.path(departure.peer):
+            if not departure.body.lost and self._links.reach.path(departure.peer):
                 raise LocalProtocolError(f"session {name!r} is moving to {departure.peer}; wait until it has")
             self.departures.offer(departure, broker, now)
             return

@@ -107,7 +107,7 @@ _ROWS: dict[type[MoveMessage], tuple[Reaction, ...]] = {
     MoveRequest: (_R.POINT, _R.POINT, _R.WAIT, _R.WAIT, _R.ANSWER, _R.IGNORE),
     MovedSession: (_R.DECLINE, _R.INSTALL, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.IGNORE),
     MoveFlush: (_R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.END_AGAIN, _R.CUT, _R.IGNORE),
-    MoveEnd: (_R.DENY, _R.IGNORE, _R.FILL, _R.IGNORE, _R.CLAIM, _R.PULL),
+    MoveEnd: (_R.DENY, _R.DENY, _R.FILL, _R.IGNORE, _R.CLAIM, _R.PULL),
     MoveChunk: (_R.IGNORE, _R.IGNORE, _R.IGNORE, _R.STORE, _R.IGNORE, _R.STORE_LATE),
     MoveRefused: (_R.IGNORE, _R.CLOSE, _R.REMOVE, _R.IGNORE, _R.RELEASE, _R.DROP),
     MoveElsewhere: (_R.IGNORE, _R.FOLLOW, _R.IGNORE, _R.IGNORE, _R.IGNORE, _R.CLAIM_THERE),

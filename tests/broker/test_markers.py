@@ -9,6 +9,7 @@ import pytest
 from broker.network import Network, Node
 from broker.test_links_random import LIMITS, SCHEMA
 from weft.broker.effects import Relayed
+from weft.broker.limits import ClientLimits
 from weft.protocol.link_messages import LinkRelay
 from weft.protocol.messages import Advertise, Publish, SubNumber, Subscribe
 from weft.routing import MODELS
@@ -43,6 +44,28 @@ def test_a_marker_does_not_overtake_interest_that_is_learnt_later() -> None:
     relay(node, "a")
     assert until(network, lambda: bool(network["a"].relayed))
     assert (len(node.told("m")), len(network["m"].heard("b")), len(network["a"].heard("m"))) == (MANY, MANY, MANY)
+
+
+@pytest.mark.parametrize("model", ["simple", "covering"])
+def test_a_marker_does_not_overtake_interest_that_is_compared_again(model: str) -> None:
+    """A queue that is full is replaced by a comparison, behind which the marker would have to be sent."""
+    limits = ClientLimits(link_control=20, link_frames=1)
+    network = Network("b", "a", model=model, limits=limits).chain()
+    node = network["b"]
+    node.hello("s")
+    network.settle()
+    for numbers in range(1, 11), range(11, MANY + 1):
+        node.say("s", *map(interval, numbers))
+        while node.is_due:
+            node.tick()
+        if numbers.start == 1:
+            relay(node, "a")
+    network.settle()
+    assert node.core.counts["control queues overflown"] > 0
+    assert len(network["a"].heard("b")) == len(node.told("a")), "nothing waits for another turn"
+    assert not network["a"].relayed, "it is lost, and whoever waits for it sends it again"
+    relay(node, "a")
+    assert until(network, lambda: bool(network["a"].relayed))
 
 
 def test_a_marker_is_lost_with_the_events_before_it_that_a_full_log_refuses() -> None:

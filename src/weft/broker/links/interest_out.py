@@ -104,7 +104,7 @@ class InterestSender:
 
     def end(self) -> None:
         """End the session: drop what is queued; changes wait for the resync of the next session."""
-        self._clear_queue(relays=True)
+        self._clear_queue()
         self.marks.defer_all()
         self._state = SenderState.CLOSED
         self._end_comparison()
@@ -115,13 +115,21 @@ class InterestSender:
         for items in self._items:
             items.unclaimed = None
 
-    def _clear_queue(self, *, relays: bool = False) -> None:
-        """Drop queued updates. Their changes wait for a resync, and so do stages of a re-tuning."""
-        if relays:
-            self._relays.clear()
+    def _clear_queue(self) -> None:
+        """Drop queued updates, and the relays behind them. Changes wait for a resync, and so do stages of a re-tuning.
+
+        A relay that stayed would overtake what is compared again; whoever waits for it sends it again.
+        """
         self.marks.defer(each for each in self._queue if isinstance(each, PendingChange))
         self._keep_stages(self._updates())
-        self._queue, self._queued = deque(self._relays), 0
+        self._queue.clear()
+        self._relays.clear()
+        self._queued = 0
+
+    @staticmethod
+    def _stays(entry: QueuedUpdate | PendingChange | QueuedRelay, about: About) -> bool:
+        """Whether an entry stays queued when everything of a kind is sent again."""
+        return isinstance(entry, PendingChange) or (isinstance(entry, QueuedUpdate) and entry.about != about)
 
     def _keep_stages(self, updates: Iterable[QueuedUpdate]) -> None:
         """Keep the stages of a re-tuning until the end of a resync: each is sent once."""
@@ -145,7 +153,7 @@ class InterestSender:
         A table whose updates have notes must now send everything again, because only it knows which notes are still
         valid. Cost: O(items), some ten nanoseconds each; the comparison itself is made by `frames`.
         """
-        self._clear_queue(relays=self._staged)
+        self._clear_queue()
         self._withheld.clear()
         self._resync_offset = offset
         self._ending = False
@@ -200,10 +208,8 @@ class InterestSender:
         if update.fresh:
             if items.unclaimed is None or queued.about in self._started:  # the table itself sends all of a kind again
                 self._keep_stages(self._updates())
-                others = (
-                    each for each in self._queue if not isinstance(each, QueuedUpdate) or each.about != queued.about
-                )
-                self._queue = deque(others)
+                self._queue = deque(each for each in self._queue if self._stays(each, queued.about))
+                self._relays.clear()
                 self._queued = sum(each.size for each in self._updates())
                 items.compare()
                 self._ending = False
@@ -334,7 +340,7 @@ class InterestSender:
                 changes.append(head)
                 self._pop()
                 continue
-            if isinstance(head, QueuedRelay) or (about >= 0 and (head.about != about or head.notes)):
+            if isinstance(head, QueuedRelay) or ((new or drop) and (head.about != about or head.notes)):
                 break
             about = head.about
             size += self._add(head, new, _FRAME_BYTES - size)

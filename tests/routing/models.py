@@ -147,6 +147,7 @@ SPACE = ContentSpace(
         Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}}), cells=8
     )
 )
+FIRST = ContentSpace(Grid(SPACE.grid.dimensions[:1]))  # one attribute of two
 CELLS = SPACE.indexes(EVENTS)
 _known_cells: dict[int, tuple[Item, int]] = {}  # by identity, as in `machine.bits`
 
@@ -233,4 +234,5 @@ TABLES: dict[str, Model] = {
     "merging, by sources": Model(partial(MergingTable, **KNOWN, scope="aggregate", lazy=True, work=1)),
     "negative, never rebuilt": Model(partial(NegativeTable, **KNOWN, rebuild=False)),
     "naive": Model(partial(NaiveTable, **KNOWN)),
+    "mics-exact, projected": Model(partial(MicsExactTable, [FIRST], predicates=PREDICATES, work=2)),
 }

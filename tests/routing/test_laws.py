@@ -41,7 +41,7 @@ def items_of(name: str, wanted: Filter) -> list[Item]:
     form = as_form(wanted)
     if not form:
         return []
-    if name.startswith("mics") and name != "mics-exact":
+    if name.startswith("mics") and not name.startswith("mics-exact"):
         return [CurveRange(0, start, end) for start, end in SPACE.ranges(form)]
     if name.startswith("dls"):
         return [LabelSet(tuple(LABELS.labels(form).tolist()))]

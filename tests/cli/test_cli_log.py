@@ -123,7 +123,7 @@ def test_verify_a_whole_and_a_damaged_log(data):
     assert answer("verify", data) == {
         "groups": 3,
         "events": 5,
-        "rows": 11,
+        "rows": 12,
         "first": 1,
         "next": 12,
         "problems": [],

@@ -351,7 +351,7 @@ def test_a_row_of_a_frame_and_a_named_tuple_are_events():
     assert [ids_of(ids) for ids in index.match_batch(pl.from_pandas(frame).lazy())] == wanted
 
 
-@pytest.mark.parametrize("batch", [{"x": 1}, "x", b"x", 7, None, Event({"x": 1}), np.array([1.0]), pd.Series([1])])
+@pytest.mark.parametrize("batch", [{"x": 1}, b"x", 7, None, Event({"x": 1}), np.array([1.0]), pd.Series([1])])
 def test_what_is_not_a_batch_is_refused(batch):
     for index in INDEXES["none"].values():
         with pytest.raises(EventError, match="a batch must be a table"):

@@ -18,7 +18,7 @@ from weftlab.faults.trace import InterestUpdate
 from weftlab.faults.update_picture import update_picture
 
 # A few seeds in which everything occurs, or many.
-SEEDS = [*range(6), 9, 10, 11, 21, 26, 28, 30, 31, 33, 35] if EXAMPLES == 1 else range(40 * EXAMPLES)
+SEEDS = [*range(6), 9, 10, 11, 21, 26, 28, 30, 31, 33, 35, 55] if EXAMPLES == 1 else range(40 * EXAMPLES)
 SMALL = Setting(steps=30, network=True)
 
 OCCUR = {

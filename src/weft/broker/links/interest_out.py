@@ -127,7 +127,7 @@ class InterestSender:
         self._queued = 0
 
     @staticmethod
-    def _stays(entry: QueuedUpdate | PendingChange | QueuedRelay, about: About) -> bool:
+    def _stays(entry: QueuedUpdate | PendingChange | QueuedRelay, about: int) -> bool:
         """Whether an entry stays queued when everything of a kind is sent again."""
         return isinstance(entry, PendingChange) or (isinstance(entry, QueuedUpdate) and entry.about != about)
 

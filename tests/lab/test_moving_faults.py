@@ -74,7 +74,7 @@ DIRECTED: dict[
 }
 UNSAFE = {  # protocols of the thesis that lose events (5.3 to 5.5), each with seeds in which that shows
     "flush beside the links": (2, 4),
-    "subscriptions on the device": (21, 54),
+    "subscriptions on the device": (13, 21, 54),
     "direct fetch after complete": (1,),
     "delayed unadvertisement": (2, 3),
     "tear down and set up": (3, 8),

@@ -340,7 +340,7 @@ class InterestSender:
                 changes.append(head)
                 self._pop()
                 continue
-            if isinstance(head, QueuedRelay) or ((new or drop) and (head.about != about or head.notes)):
+            if isinstance(head, QueuedRelay) or (about >= 0 and (head.about != about or head.notes)):
                 break
             about = head.about
             size += self._add(head, new, _FRAME_BYTES - size)

@@ -1,7 +1,7 @@
 """The places of events: those that publishers and neighbours have sent, examined by sample, and those mapped here.
 
 A place decides which neighbours get an event, and nothing else. So a wrong one can only keep the event that it came
-with from subscribers at other brokers, or send it there in vain; local subscribers get every event that they match.
+with from subscribers at other brokers, or send it there unwanted; local subscribers get every event that they match.
 
 The first places of a publisher, and of a neighbour, are always examined, and later ones at random. The first wrong
 place that is found shows that its publisher does not map as this broker does: from then on, its events are mapped here.

@@ -100,7 +100,7 @@ class PullPhase(Enum):
     LETTERS = 1  # after so many of them
     SEEN = 2  # after so many publishers
     NOTHING = 3  # it has everything
-    SHOWN = 4  # before that: after so many profiles that subscriptions were shown
+    SHOWN = 4  # before that, for sessions that were shown profiles: `after` counts these
 
 
 class AskedMove(NamedTuple):
